@@ -1,0 +1,206 @@
+// Package experiment decides which variant a unit gets. It is pure: values in,
+// values out, no clock, no I/O, no logger. It holds bucketing, the ownership
+// table with minimal movement, targeting and the precedence of
+// reference/experiments.md section 3 as amended by design.md section 7.
+package experiment
+
+// Buckets is the number of slices of the units.
+const Buckets = 10000
+
+// Outside owns the buckets that belong to no variant.
+const Outside uint8 = 255
+
+// Unit identifies who is assigned. Type matches [a-z0-9_]{1,16}, Tenant
+// [A-Za-z0-9_.-]{0,64}; ID is 1..512 bytes taken as they come.
+type Unit struct{ Type, Tenant, ID string }
+
+// Digest is what one hash of (seed, unit) gives.
+type Digest struct {
+	Bucket int // 0..9999
+	Field  [8]byte
+	Shard  uint16 // bytes 16..17 big-endian; masked by the store
+}
+
+// Rule is one targeting condition; all of an experiment's must hold.
+// Attr: tenant, key, model, api, tag:NAME, header:NAME. Op: in, not_in,
+// prefix, semver_gte, percent.
+type Rule struct {
+	Attr   string   `json:"attr"`
+	Op     string   `json:"op"`
+	Values []string `json:"values"`
+}
+
+// Segment fixes the units that match all rules to one variant; they are served, not analysed.
+type Segment struct {
+	Name    string `json:"name,omitempty"`
+	Rules   []Rule `json:"rules"`
+	Variant string `json:"variant"`
+}
+
+// Pin is the remembered variant of one unit, 8 bytes in a store:
+// variant, generation (u16 BE), revision low 32 bits (BE), flags.
+type Pin struct {
+	Variant  uint8
+	Gen      uint16
+	Revision uint32
+	Flags    uint8 // 1 excluded, 2 merged
+}
+
+// Pin flags.
+const (
+	PinExcluded uint8 = 1
+	PinMerged   uint8 = 2
+)
+
+// Allocation is an ownership table, run-length coded: [start, end, owner, prev, since].
+type Allocation struct {
+	Revision int64      `json:"revision"`
+	Runs     [][5]int64 `json:"runs"`
+}
+
+// Reason says why a unit got its variant.
+type Reason string
+
+// The reasons, of reference/experiments.md 3.3 and design.md section 5.
+const (
+	ReasonBucket          Reason = "bucket"
+	ReasonPin             Reason = "pin"
+	ReasonMerged          Reason = "merged"
+	ReasonEvicted         Reason = "evicted"
+	ReasonOverride        Reason = "override"
+	ReasonTargeting       Reason = "targeting"
+	ReasonNoUnit          Reason = "no_unit"
+	ReasonHoldout         Reason = "holdout"
+	ReasonLayer           Reason = "layer"
+	ReasonNotRunning      Reason = "not_running"
+	ReasonRolledBack      Reason = "rolled_back"
+	ReasonPromoted        Reason = "promoted"
+	ReasonUnsupervised    Reason = "unsupervised"
+	ReasonBlocked         Reason = "blocked"
+	ReasonEnrolmentPaused Reason = "enrolment_paused"
+	ReasonUnallocated     Reason = "unallocated"
+	ReasonKilled          Reason = "killed"
+	ReasonNotReady        Reason = "not_ready"
+	ReasonProvisional     Reason = "provisional"
+	ReasonRandom          Reason = "random" // stickiness: none
+	ReasonFixed           Reason = "fixed"
+	ReasonDefault         Reason = "default" // no experiment
+)
+
+// Decision is the answer for one request.
+type Decision struct {
+	Variant  int // index
+	Reason   Reason
+	Bucket   int // -1 when no bucket was computed
+	Digest   Digest
+	HasUnit  bool
+	Unit     Unit
+	Exposure bool
+	Analysed bool
+	// NeedPin asks the caller to read the pin and decide again with Query.Pin set.
+	NeedPin bool
+	// WritePin says what to write: "" nothing, "async" in the background
+	// (uncontested), "sync" first-come through the store before serving,
+	// "replace" over the pin that was read.
+	WritePin string
+	Pin      Pin // what to write
+}
+
+// State of an experiment.
+type State uint8
+
+// The states.
+const (
+	Draft State = iota
+	Running
+	Paused
+	Promoted
+	RolledBack
+	Completed
+	Archived
+)
+
+// Stickiness says how a unit keeps its variant.
+type Stickiness uint8
+
+// The kinds of stickiness.
+const (
+	ByBucket Stickiness = iota // the table alone
+	ByUser                     // a pin per unit
+	None                       // drawn per request
+)
+
+// VariantState is a variant's standing within a generation.
+type VariantState uint8
+
+// The variant states. Masked is weight 0: reversible, pins are kept and
+// flagged excluded; Killed is terminal within a generation.
+const (
+	Active VariantState = iota
+	Masked
+	Killed
+	Draining
+	NotReady
+)
+
+// VariantDef is one variant of a Definition.
+type VariantDef struct {
+	Name  string
+	State VariantState
+}
+
+// Definition is what New compiles. Indexes refer to Variants.
+type Definition struct {
+	Key, Seed   string
+	Hash        string // "" sha256, growthbook1, growthbook2
+	Canary      bool   // kind: canary (else ab)
+	State       State
+	Stickiness  Stickiness
+	Generation  uint16
+	GenRevision int64 // buckets whose owner changed since are contested
+	BlockBelow  uint16
+	Merge       bool
+	Variants    []VariantDef
+	Baseline    int
+	Winner      int // after promote, else -1
+	Allocation  *Ownership
+	Targeting   []Rule
+	Fixed       []Segment
+	LayerSeed   string // "" = no layer
+	Slice       [2]int // half-open, of the layer's buckets
+	HoldoutSeed string // "" = none
+	Holdout     int    // buckets held out
+}
+
+// Attrs answers targeting attributes; ok false when the request has none.
+type Attrs interface {
+	Attr(name string) (value string, ok bool)
+}
+
+// Store says whether the pin store was asked and answered.
+type Store uint8
+
+// The states of the pin read.
+const (
+	NotAsked Store = iota
+	Up             // asked: Query.Pin is valid if HasPin
+	Down           // asked and failed, or over its budget
+)
+
+// Query is one request as the experiment sees it.
+type Query struct {
+	Unit         Unit
+	HasUnit      bool
+	Session      Unit // second id, for Merge
+	HasSession   bool
+	Attrs        Attrs // nil: no attribute is known
+	Override     int   // authorised override, variant index; -1 none
+	Draw         uint64
+	Store        Store
+	HasPin       bool
+	Pin          Pin
+	HasSessPin   bool
+	SessPin      Pin
+	Revision     int64
+	Unsupervised bool
+}

@@ -1,0 +1,77 @@
+// Package metrics takes one flat Event per request and makes the rest of it:
+// Prometheus at once; the access log, the ledger rows and the rollups soon,
+// from one bounded queue that never blocks a request. It hides buffering,
+// batching and label policy. Money is computed here, in integers.
+package metrics
+
+import (
+	"context"
+	"time"
+)
+
+// Event is everything that is recorded of one request. Strings are shared, not
+// copied; the recorder does not change them.
+type Event struct {
+	Time            time.Time
+	RequestID       string // UUIDv7
+	ClientRequestID string
+	API             string // chat_completions, …
+	Model           string // public name from configuration, "other" when unknown
+	Experiment      string // "" = none
+	Assigned        string // variant; "" = default
+	Served          string
+	Version         string // served variant's label
+	Role            string // primary | shadow; "" = primary
+	Source          string // "" or playground
+	Bucket          int    // -1 = none
+	Reason          string
+	Revision        int64
+	Unit            [8]byte // pin field of the unit, never the id; zero without unit
+	HasUnit         bool
+	Analysed        bool
+	Generation      int
+	KeyID, Tenant   string
+	Upstream        string // that answered
+	Endpoint        string
+	Outcome         string
+	Status          int
+	Stream          bool
+	TTFT            time.Duration // 0 = none
+	Duration        time.Duration
+	Overhead        time.Duration // gateway's own time before the first attempt
+	FinishReason    string
+	RetryCount      int // x-stainless-retry-count
+	Attempts        []Attempt
+}
+
+// Attempt is one call to one endpoint, with its tokens and cost.
+type Attempt struct {
+	Variant   string
+	Upstream  string
+	Endpoint  string
+	Outcome   string
+	Status    int
+	Start     time.Time
+	Duration  time.Duration
+	Input     int64
+	Cached    int64
+	CacheWr   int64
+	Output    int64
+	Reasoning int64
+	HasUsage  bool
+	Estimated bool
+	CostNano  int64 // nano-USD
+	Priced    bool  // false: price unknown, CostNano is meaningless
+	Reason    string
+}
+
+// Totals are an event's tokens and cost over all attempts.
+type Totals struct {
+	Input, Cached, CacheWr, Output, Reasoning, CostNano int64
+	HasUsage, Estimated, Priced                         bool
+}
+
+// Writer stores batches; idempotent by RequestID. Implemented by internal/store.
+type Writer interface {
+	WriteEvents(ctx context.Context, evs []Event) error
+}

@@ -1,0 +1,52 @@
+package router
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// Change is one write to the snapshot. Mutate gets a private copy of the
+// newest snapshot and the revision that the write will have; it may be called
+// again on a lost race. An error from it is returned to the caller unchanged
+// and nothing is written.
+type Change struct {
+	Actor, Role, IP, RequestID string
+	Action                     string // "experiment.set_weights", "document.apply", "key.create", …
+	Object                     string // "experiment/chat-v2"
+	Reason                     string
+	DryRun                     bool
+	Mutate                     func(s *Snapshot, revision int64) error
+}
+
+// Audit is one row of the append-only, hash-chained audit log, written in the
+// same transaction as the change.
+type Audit struct {
+	ID        string          `json:"id"` // UUIDv7
+	Revision  int64           `json:"revision"`
+	Time      time.Time       `json:"time"`
+	Actor     string          `json:"actor"`
+	Role      string          `json:"role,omitempty"`
+	IP        string          `json:"ip,omitempty"`
+	RequestID string          `json:"request_id,omitempty"`
+	Action    string          `json:"action"`
+	Object    string          `json:"object"`
+	Reason    string          `json:"reason,omitempty"`
+	Before    json.RawMessage `json:"before,omitempty"` // the object before and after
+	After     json.RawMessage `json:"after,omitempty"`
+	Prev      string          `json:"prev"` // hash of the row before
+	Hash      string          `json:"hash"`
+}
+
+// ErrConflict reports that the newest revision moved too often to commit.
+var ErrConflict = errors.New("the document changed at the same time; read it again and retry")
+
+// Problem is one fault of a document, with a JSON pointer to it.
+type Problem struct {
+	Path    string `json:"path"` // "/experiments/0/variants/1/weight"
+	Code    string `json:"code"` // "weights_sum"
+	Message string `json:"message"`
+}
+
+// Problems are all faults found; it is an error.
+type Problems []Problem

@@ -1,0 +1,170 @@
+// Package upstream knows the servers: their dialects, connections, health and
+// balancing. It hides everything between "send this request to the first
+// target that can answer" and "these bytes are the client's, this is what they
+// cost in tokens". Nothing above it sees a connection, a retry or an event.
+package upstream
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"sluice/upstream/wire"
+)
+
+// Config describes one upstream. Zero values mean the documented defaults.
+type Config struct {
+	Name        string
+	Dialect     wire.Dialect // "" = openai
+	Endpoints   []string     // base URLs with any path prefix, normalised
+	Credential  string       // the resolved secret, sent as Bearer; "" sends none
+	UsageExact  bool         // usage: exact: per-chunk usage is injected where the dialect has it
+	Balance     string       // least_outstanding (default) | round_robin
+	Timeouts    Timeouts
+	Readiness   Readiness
+	DenyFields  []string // nil = the dialect's defaults, empty = none
+	ReqHeaders  []string // additions to the request allow-list, lower case
+	RespHeaders []string // additions to the response allow-list, lower case
+	TLS         TLS
+}
+
+// Timeouts of one attempt; 0 takes the default, negative switches off.
+type Timeouts struct {
+	Connect      time.Duration // 2 s
+	FirstByte    time.Duration // 10 min: request sent to first event or unary header
+	BetweenBytes time.Duration // 2 min
+	Total        time.Duration // off
+}
+
+// Readiness is how an endpoint is checked.
+type Readiness struct {
+	Path     string        // "" = the dialect's own check
+	Interval time.Duration // 2 s
+	Down, Up int           // 3, 2
+}
+
+// TLS to the upstream; empty uses the system's roots.
+type TLS struct{ CAFile, CertFile, KeyFile string }
+
+// Outcome is the closed set of design.md section 9.
+type Outcome string
+
+// The outcomes. Success is the only good one.
+const (
+	Success        Outcome = "success"
+	ClientError    Outcome = "client_error"
+	Canceled       Outcome = "canceled"
+	RateLimited    Outcome = "rate_limited"
+	BudgetExceeded Outcome = "budget_exceeded"
+	QueueFull      Outcome = "queue_full"
+	Error          Outcome = "upstream_error"
+	Timeout        Outcome = "upstream_timeout"
+	UpRateLimited  Outcome = "upstream_rate_limited"
+	Unreachable    Outcome = "upstream_unreachable"
+	Truncated      Outcome = "upstream_truncated"
+	Invalid        Outcome = "upstream_invalid"
+	NoEndpoint     Outcome = "no_endpoint"
+	ShuttingDown   Outcome = "shutting_down"
+	InternalError  Outcome = "internal_error"
+)
+
+// Target is one choice of Do: an upstream, and what the variant makes of the
+// request there.
+type Target struct {
+	Upstream *Upstream
+	Variant  string      // "" without experiment
+	Model    string      // served model name
+	Patch    *wire.Patch // nil: none
+	Tag      any         // the caller's own handle, handed back in Result.Served and Attempt
+}
+
+// Request is one client request, its body read whole.
+type Request struct {
+	API       wire.API
+	Head      wire.Head
+	Body      []byte
+	Header    http.Header // the client's; Do applies the allow-list
+	RequestID string      // ours; sent as x-request-id with the attempt's number appended
+	// Next is asked immediately before every attempt: n counts from 0, failed
+	// says how the last one ended ("" at n 0), sameVariant is true while another
+	// endpoint of the same target may be tried. It returns the target to use
+	// now (re-reading kill flags), ok false to stop trying.
+	Next func(n int, last *Attempt) (t Target, reason string, ok bool)
+	// KeepAlive before and after the commit point; 0 = off.
+	KeepAliveBefore, KeepAliveAfter time.Duration
+}
+
+// Attempt is one call to one endpoint.
+type Attempt struct {
+	Target    Target
+	Endpoint  string // base URL
+	Outcome   Outcome
+	Status    int // HTTP status of the upstream, 0 without one
+	Usage     wire.Usage
+	HasUsage  bool // Usage is known (from the upstream or estimated)
+	Estimated bool
+	Start     time.Time
+	Duration  time.Duration
+	Free      bool   // repeated after a stale connection or connect error; outside the budget
+	Err       error  // cause, for the log
+	Reason    string // why this target: "", "retry", "fallback", "killed"
+}
+
+// Failure is an error that the gateway must put into the client's envelope.
+type Failure struct {
+	Status     int
+	Code       string // of the closed table in design.md section 5; "" for an upstream's own envelope
+	Type       string
+	Message    string
+	Param      string
+	RetryAfter string // value for retry-after, "" none
+	RetryMS    string // value for retry-after-ms, "" none
+	NoRetry    bool   // x-should-retry: false
+	// Body, when not nil, is an upstream's own OpenAI envelope, sent as it came.
+	Body        []byte
+	ContentType string
+	Header      http.Header // allow-listed upstream headers (x-ratelimit-*, …), may be nil
+}
+
+// Meta is known when the answer is committed.
+type Meta struct {
+	Status   int
+	Header   http.Header // allow-listed upstream headers incl. content-type
+	Stream   bool        // an event stream: headers for SSE are the sink's to add
+	Length   int64       // content-length, -1 unknown
+	Target   Target
+	Endpoint string
+	Attempts int
+}
+
+// Sink is the client's side, implemented by the server. Calls never overlap.
+type Sink interface {
+	// Commit starts the response. It is called at most once; a keep-alive
+	// comment before the upstream committed also calls it (Meta.Target is then
+	// the one being tried).
+	Commit(m Meta)
+	// Write sends p and flushes; an error means the client is gone.
+	Write(p []byte) error
+	// FailInBand writes the error event for a stream that is already committed.
+	FailInBand(f Failure) error
+}
+
+// Result is what one request came to.
+type Result struct {
+	Outcome   Outcome
+	Status    int      // what the client got or must get; 499 when canceled
+	Failure   *Failure // not nil: nothing was committed, the server writes it
+	Abort     bool     // the client's connection must be aborted, not ended cleanly
+	Committed bool
+	Served    Target
+	Endpoint  string
+	Attempts  []Attempt
+	TTFT      time.Duration // from the start of Do to the commit point; 0 when none
+	Stream    bool
+	Finish    string // finish reason of choice 0, "" unknown
+}
+
+// Doer is Do's signature, for the server.
+type Doer interface {
+	Do(ctx context.Context, r *Request, s Sink) Result
+}
