@@ -85,11 +85,16 @@ type Request struct {
 	Body      []byte
 	Header    http.Header // the client's; Do applies the allow-list
 	RequestID string      // ours; sent as x-request-id with the attempt's number appended
-	// Next is asked immediately before every attempt: n counts from 0, failed
-	// says how the last one ended ("" at n 0), sameVariant is true while another
-	// endpoint of the same target may be tried. It returns the target to use
-	// now (re-reading kill flags), ok false to stop trying.
-	Next func(n int, last *Attempt) (t Target, reason string, ok bool)
+	// Next is asked immediately before every attempt, the first one too, from
+	// Do's own goroutine, and returns the target to use now; it re-reads kill
+	// flags. n counts the answers given so far, from 0. last is how the call
+	// before ended: nil at n 0, Outcome NoEndpoint and Endpoint "" when the
+	// target had no ready endpoint. same is true when last's target may be tried
+	// again (another endpoint is there, or a stale connection is replaced):
+	// return that target again, or the baseline's when it has been killed. With
+	// same false return a fallback target or ok false, which ends the request
+	// with the last failure. reason is kept in Attempt.Reason.
+	Next func(n int, last *Attempt, same bool) (t Target, reason string, ok bool)
 	// KeepAlive before and after the commit point; 0 = off.
 	KeepAliveBefore, KeepAliveAfter time.Duration
 }
@@ -105,7 +110,7 @@ type Attempt struct {
 	Estimated bool
 	Start     time.Time
 	Duration  time.Duration
-	Free      bool   // repeated after a stale connection or connect error; outside the budget
+	Free      bool   // repeats a connect error or a stale connection; outside the budget of attempts
 	Err       error  // cause, for the log
 	Reason    string // why this target: "", "retry", "fallback", "killed"
 }
