@@ -1,0 +1,290 @@
+// Package fakellm is an inference server without a model: it speaks the wire
+// format of vLLM, TGI, SGLang, llama.cpp or OpenAI, counts the tokens that it
+// says it used, and can be told to fail in the ways real servers fail. The demo
+// runs on it and the tests inject faults with it. It hides the byte shapes of
+// the dialects.
+//
+// What one answer looks like is chosen by, in this order: a directive in the
+// request's text, such as [[tokens:7 fault:truncate@3]], then Options.Choose,
+// then the default Behaviour.
+package fakellm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Behaviour is what one answer looks like.
+type Behaviour struct {
+	Tokens     int           // output tokens; 0 = 8, capped by the request's max_tokens
+	TTFT       time.Duration // before the first byte of the answer
+	Gap        time.Duration // between events
+	Fault      Fault
+	After      int    // content events before the fault
+	Status     int    // of FaultStatus and the in-band faults; 0 = 500
+	RetryAfter string // header of FaultStatus
+	Cached     int    // cached input tokens that usage reports
+	Reasoning  int    // reasoning output tokens that usage reports
+	Tool       bool   // answer with a tool call instead of text
+}
+
+// Fault is a way to fail.
+type Fault string
+
+// The faults. All but Status, Hang and Refuse happen after a 200.
+const (
+	NoFault    Fault = ""
+	Status     Fault = "status"      // answer with Behaviour.Status and the dialect's error body
+	Truncate   Fault = "truncate"    // clean end of the connection in mid-answer
+	Reset      Fault = "reset"       // RST in mid-answer
+	Hang       Fault = "hang"        // silence from there on, until the client goes
+	Empty      Fault = "empty"       // 200 and nothing
+	DoneOnly   Fault = "done_only"   // 200 and only [DONE]
+	ErrorEvent Fault = "error_event" // an error object in the stream (or as a 200 body)
+	Garbage    Fault = "garbage"     // 200 and bytes that are no JSON
+	NoDone     Fault = "no_done"     // complete, but without [DONE]
+	Refuse     Fault = "refuse"      // close the connection without an answer
+)
+
+// Options configure a Server.
+type Options struct {
+	Dialect string   // openai (default) vllm tgi sglang llamacpp
+	Models  []string // served ids; empty: any name is served
+	Default Behaviour
+	Choose  func(Call) Behaviour // nil: Default
+	Addr    string               // "" = a free loopback port
+}
+
+// Call is what Choose may look at.
+type Call struct {
+	API, Model, User string
+	Stream           bool
+	Body             []byte
+	N                int64 // number of the call, from 1
+}
+
+// Counts are the server's own books. Tokens of an answer are counted when they
+// are generated, also when nobody is there any more to read them.
+type Counts struct {
+	Calls, Streams, Completed, Failed, Aborted int64
+	InputTokens, OutputTokens                  int64
+	// Of answers whose usage left this server whole.
+	ReportedInput, ReportedOutput int64
+	InFlight                      int64
+}
+
+// Server is a running fake.
+type Server struct {
+	opt                                                                          Options
+	behaviour                                                                    atomic.Pointer[Behaviour]
+	ready                                                                        atomic.Bool
+	asleep                                                                       atomic.Bool
+	http                                                                         *http.Server
+	ln                                                                           net.Listener
+	calls, streams, completed, failed, aborted, in, out, repIn, repOut, inflight atomic.Int64
+
+	mu      sync.Mutex
+	byModel map[string]int64
+	aborts  []time.Time // when clients were seen going, newest last, at most 1000
+	onCall  func(Call, http.Header)
+}
+
+// Start listens on Options.Addr and serves until Close.
+func Start(o Options) (*Server, error) {
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1:0"
+	}
+	if o.Dialect == "" {
+		o.Dialect = "openai"
+	}
+	ln, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("fake upstream: %w", err)
+	}
+	s := &Server{opt: o, ln: ln, byModel: map[string]int64{}}
+	s.ready.Store(true)
+	s.behaviour.Store(&o.Default)
+	s.http = &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Second}
+	go s.http.Serve(ln)
+	return s, nil
+}
+
+// URL is the base URL with /v1.
+func (s *Server) URL() string { return "http://" + s.ln.Addr().String() + "/v1" }
+
+// Addr is host:port.
+func (s *Server) Addr() string { return s.ln.Addr().String() }
+
+// Close stops at once and cuts what is open.
+func (s *Server) Close() { s.http.Close() }
+
+// Set replaces the default behaviour for the calls to come.
+func (s *Server) Set(b Behaviour) { s.behaviour.Store(&b) }
+
+// SetReady makes the server answer "loading" while false.
+func (s *Server) SetReady(ok bool) { s.ready.Store(ok) }
+
+// SetAsleep makes a vLLM say that it sleeps.
+func (s *Server) SetAsleep(on bool) { s.asleep.Store(on) }
+
+// OnCall sets an observer of calls; it runs before the answer.
+func (s *Server) OnCall(f func(Call, http.Header)) { s.mu.Lock(); s.onCall = f; s.mu.Unlock() }
+
+// Counts returns the books as they are now.
+func (s *Server) Counts() Counts {
+	return Counts{s.calls.Load(), s.streams.Load(), s.completed.Load(), s.failed.Load(), s.aborted.Load(),
+		s.in.Load(), s.out.Load(), s.repIn.Load(), s.repOut.Load(), s.inflight.Load()}
+}
+
+// Models returns how many calls named each model.
+func (s *Server) Models() map[string]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := make(map[string]int64, len(s.byModel))
+	for k, v := range s.byModel {
+		m[k] = v
+	}
+	return m
+}
+
+// Aborts returns when clients were seen going away.
+func (s *Server) Aborts() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]time.Time(nil), s.aborts...)
+}
+
+func (s *Server) abort() {
+	s.aborted.Add(1)
+	s.mu.Lock()
+	if len(s.aborts) < 1000 {
+		s.aborts = append(s.aborts, time.Now())
+	}
+	s.mu.Unlock()
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	for path, api := range map[string]string{
+		"/chat/completions": "chat", "/completions": "completions",
+		"/embeddings": "embeddings", "/responses": "responses",
+	} {
+		mux.HandleFunc("POST /v1"+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, api) })
+	}
+	mux.HandleFunc("GET /v1/models", s.models)
+	mux.HandleFunc("GET /health", s.health)
+	mux.HandleFunc("GET /metrics", s.metrics)
+	if s.opt.Dialect == "vllm" {
+		mux.HandleFunc("GET /is_sleeping", func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, `{"is_sleeping":%t}`, s.asleep.Load())
+		})
+	}
+	return mux
+}
+
+func (s *Server) health(w http.ResponseWriter, r *http.Request) {
+	if !s.ready.Load() {
+		s.loading(w)
+		return
+	}
+	if s.opt.Dialect == "llamacpp" {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"status":"ok"}`)
+	}
+}
+
+func (s *Server) loading(w http.ResponseWriter) {
+	if s.opt.Dialect == "llamacpp" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(503)
+		fmt.Fprint(w, `{"error":{"message":"Loading model","type":"unavailable_error","code":503}}`)
+		return
+	}
+	w.WriteHeader(503)
+}
+
+// metrics are the engine's own counters, by vLLM's names.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprintf(w, "vllm:prompt_tokens_total{model_name=\"fake\"} %d\nvllm:generation_tokens_total{model_name=\"fake\"} %d\n"+
+		"vllm:num_requests_running{model_name=\"fake\"} %d\nvllm:num_requests_waiting{model_name=\"fake\"} 0\n",
+		s.in.Load(), s.out.Load(), s.inflight.Load())
+}
+
+func (s *Server) models(w http.ResponseWriter, r *http.Request) {
+	if !s.ready.Load() {
+		s.loading(w)
+		return
+	}
+	type item struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Created int64  `json:"created"`
+		OwnedBy string `json:"owned_by"`
+	}
+	list := make([]item, 0, len(s.opt.Models))
+	for _, m := range s.opt.Models {
+		list = append(list, item{m, "model", created, s.opt.Dialect})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": list})
+}
+
+// wait sleeps unless the client goes first.
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// directive reads [[tokens:7 fault:truncate@3 status:503 ttft:20ms]] out of a body.
+func directive(body string, b *Behaviour) {
+	_, rest, ok := strings.Cut(body, "[[")
+	if !ok {
+		return
+	}
+	text, _, ok := strings.Cut(rest, "]]")
+	if !ok {
+		return
+	}
+	for word := range strings.FieldsSeq(text) {
+		k, v, _ := strings.Cut(word, ":")
+		switch k {
+		case "tokens":
+			fmt.Sscan(v, &b.Tokens)
+		case "status":
+			b.Fault = Status
+			fmt.Sscan(v, &b.Status)
+		case "fault":
+			name, at, _ := strings.Cut(v, "@")
+			b.Fault = Fault(name)
+			fmt.Sscan(at, &b.After)
+		case "code":
+			fmt.Sscan(v, &b.Status)
+		case "ttft":
+			b.TTFT, _ = time.ParseDuration(v)
+		case "gap":
+			b.Gap, _ = time.ParseDuration(v)
+		case "cached":
+			fmt.Sscan(v, &b.Cached)
+		case "reasoning":
+			fmt.Sscan(v, &b.Reasoning)
+		case "tool":
+			b.Tool = true
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package fakellm
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+)
+
+const created = 1764500000
+
+// request is what the fake reads of a body.
+type request struct {
+	Model     string `json:"model"`
+	Stream    bool   `json:"stream"`
+	N         int    `json:"n"`
+	User      string `json:"user"`
+	MaxTokens *int   `json:"max_tokens"`
+	MaxComp   *int   `json:"max_completion_tokens"`
+	Logprobs  any    `json:"logprobs"`
+	Tools     []any  `json:"tools"`
+	Format    *struct {
+		Type string `json:"type"`
+	} `json:"response_format"`
+	Encoding string          `json:"encoding_format"`
+	Input    json.RawMessage `json:"input"`
+	Options  *struct {
+		IncludeUsage bool `json:"include_usage"`
+		Continuous   bool `json:"continuous_usage_stats"`
+	} `json:"stream_options"`
+}
+
+// answer is one answer in the making.
+type answer struct {
+	s     *Server
+	req   request
+	b     Behaviour
+	api   string
+	in    int // input tokens
+	words []string
+	fl    http.Flusher
+	w     http.ResponseWriter
+	r     *http.Request
+}
+
+var vocabulary = strings.Fields("the model of a gateway routes each request to an upstream and streams tokens back one by one so that cost can be told apart")
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, api string) {
+	n := s.calls.Add(1)
+	s.inflight.Add(1)
+	defer s.inflight.Add(-1)
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.failed.Add(1)
+		return
+	}
+	var req request
+	if err := json.Unmarshal(body, &req); err != nil {
+		s.failed.Add(1)
+		s.fail(w, 400, "BadRequestError", "invalid JSON: "+err.Error())
+		return
+	}
+	call := Call{API: api, Model: req.Model, User: req.User, Stream: req.Stream, Body: body, N: n}
+	s.mu.Lock()
+	if len(s.byModel) < 1000 {
+		s.byModel[req.Model]++
+	}
+	on := s.onCall
+	s.mu.Unlock()
+	if on != nil {
+		on(call, r.Header)
+	}
+	b := *s.behaviour.Load()
+	if s.opt.Choose != nil {
+		b = s.opt.Choose(call)
+	}
+	directive(string(body), &b)
+	if !s.ready.Load() {
+		s.failed.Add(1)
+		s.loading(w)
+		return
+	}
+	if len(s.opt.Models) > 0 && !contains(s.opt.Models, req.Model) && s.opt.Dialect != "sglang" && s.opt.Dialect != "tgi" {
+		s.failed.Add(1)
+		s.fail(w, 404, "NotFoundError", fmt.Sprintf("The model `%s` does not exist.", req.Model))
+		return
+	}
+	if s.opt.Dialect == "vllm" && req.Options != nil && !req.Stream {
+		s.failed.Add(1)
+		s.fail(w, 400, "BadRequestError", "Stream options can only be defined when `stream=True`.")
+		return
+	}
+	a := &answer{s: s, req: req, b: b, api: api, in: inputTokens(body), w: w, r: r}
+	a.fl, _ = w.(http.Flusher)
+	a.plan()
+	a.run()
+}
+
+// plan fixes the output.
+func (a *answer) plan() {
+	n := a.b.Tokens
+	if n == 0 {
+		n = 8
+	}
+	for _, m := range []*int{a.req.MaxTokens, a.req.MaxComp} {
+		if m != nil && *m >= 0 && *m < n {
+			n = *m
+		}
+	}
+	if a.req.N < 1 {
+		a.req.N = 1
+	}
+	if len(a.req.Tools) > 0 {
+		a.b.Tool = true
+	}
+	for i := range n {
+		a.words = append(a.words, vocabulary[(i+a.in)%len(vocabulary)]+" ")
+	}
+	if a.req.Format != nil && strings.HasPrefix(a.req.Format.Type, "json") {
+		a.words = []string{`{"ok"`, `:`, `true}`}
+	}
+}
+
+func (a *answer) run() {
+	s := a.s
+	if !wait(a.r.Context(), a.b.TTFT) {
+		s.abort()
+		return
+	}
+	switch a.b.Fault {
+	case Status:
+		s.failed.Add(1)
+		if a.b.RetryAfter != "" {
+			a.w.Header().Set("Retry-After", a.b.RetryAfter)
+		}
+		status := a.b.Status
+		if status == 0 {
+			status = 500
+		}
+		s.fail(a.w, status, "InternalServerError", fmt.Sprintf("scripted status %d", status))
+		return
+	case Refuse:
+		s.failed.Add(1)
+		a.cut(false)
+		return
+	case Hang:
+		if a.b.After == 0 {
+			<-a.r.Context().Done()
+			s.abort()
+			return
+		}
+	}
+	if a.req.Stream && a.api != "embeddings" {
+		s.streams.Add(1)
+		a.stream()
+		return
+	}
+	a.unary()
+}
+
+// cut ends the connection without ceremony, by FIN or RST.
+func (a *answer) cut(reset bool) {
+	c, _, err := http.NewResponseController(a.w).Hijack()
+	if err != nil {
+		return
+	}
+	if t, ok := c.(*net.TCPConn); ok && reset {
+		t.SetLinger(0)
+	}
+	c.Close()
+}
+
+// inputTokens counts words of the text; one rule for every dialect.
+func inputTokens(body []byte) int {
+	return 3 + len(strings.Fields(string(body)))
+}
+
+func contains(list []string, s string) bool {
+	for _, v := range list {
+		if v == s {
+			return true
+		}
+	}
+	return false
+}
+
+// fail writes the dialect's own error body.
+func (s *Server) fail(w http.ResponseWriter, status int, typ, msg string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	m, _ := json.Marshal(msg)
+	switch s.opt.Dialect {
+	case "tgi":
+		kind := "generation"
+		switch {
+		case status == 429:
+			kind = "overloaded"
+		case status < 500:
+			kind = "validation"
+		}
+		fmt.Fprintf(w, `{"error":%s,"error_type":"%s"}`, m, kind)
+	case "sglang":
+		fmt.Fprintf(w, `{"object":"error","message":%s,"type":"%s","param":null,"code":%d}`, m, typ, status)
+	case "llamacpp":
+		fmt.Fprintf(w, `{"error":{"code":%d,"message":%s,"type":"server_error"}}`, status, m)
+	case "vllm":
+		param := "null"
+		if status == 404 {
+			param = `"model"`
+		}
+		fmt.Fprintf(w, `{"error":{"message":%s,"type":"%s","param":%s,"code":%d}}`, m, typ, param, status)
+	default:
+		code := "null"
+		if status == 404 {
+			code = `"model_not_found"`
+		}
+		fmt.Fprintf(w, `{"error":{"message":%s,"type":"invalid_request_error","param":null,"code":%s}}`, m, code)
+	}
+}
