@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"sluice/experiment"
 	"sluice/metrics"
@@ -69,6 +70,9 @@ type Plan struct {
 	Decision   experiment.Decision
 	Variant    *CompiledVariant // assigned
 	Note       string           // for x-sluice-note
+	Revision   int64            // of the Table that decided
+	// query is kept to decide again in Recheck.
+	query *Query
 }
 
 // Sentinels of Route, mapped to the envelope by server.
@@ -109,3 +113,73 @@ func (l *Live) Store(t *Table) bool {
 		}
 	}
 }
+
+// Kill is an entry of the shared kill set, laid over a snapshot: it counts as
+// long as the experiment is in that generation.
+type KillEntry struct {
+	Experiment string
+	Generation int
+	Variant    string // "*" is a rollback
+}
+
+// CompileOptions are what Compile cannot know from the snapshot.
+type CompileOptions struct {
+	Secrets func(name string) bool // does a credential resolve; nil: not checked
+	Kills   []KillEntry
+}
+
+// Compile validates s and builds its Table; ups holds every upstream of the
+// document by name. The error is Problems, all of them. s must not be written
+// afterwards.
+func Compile(s *Snapshot, ups map[string]*upstream.Upstream, o CompileOptions) (*Table, error) {
+	return nil, errBuilding
+}
+
+// UpstreamConfigs are the upstreams of d, ready for upstream.New, with their
+// credentials resolved.
+func UpstreamConfigs(d *Document, secrets func(name string) (string, bool)) ([]upstream.Config, Problems) {
+	return nil, nil
+}
+
+// Route answers where a request goes and why. pins may be nil. The error is a
+// *RouteError. q must stay unchanged as long as the Plan is used.
+func (t *Table) Route(ctx context.Context, q *Query, pins Pins) (Plan, error) {
+	return Plan{}, errBuilding
+}
+
+// Recheck says which variant a request planned under an older table must use
+// now, on the current one: the same while it is alive (reason ""), the baseline
+// when it was killed or rolled back ("killed"), a new decision when its weight
+// fell to 0 ("evicted").
+func Recheck(t *Table, p *Plan) (v *CompiledVariant, reason string) { return p.Variant, "" }
+
+// Fallback is the declared fallback of the assigned variant on the current
+// table, nil without one that is alive.
+func Fallback(t *Table, p *Plan) *CompiledVariant { return nil }
+
+// Why a key is not accepted.
+const (
+	KeyExpired = "expired"
+	KeyRevoked = "revoked"
+	KeyUnknown = "unknown"
+)
+
+// Key finds a key by its secret. ok is false for an unknown, revoked or
+// expired key; KeyStatus tells them apart.
+func (t *Table) Key(secret string, now time.Time) (k *Key, ok bool) { return nil, false }
+
+// KeyStatus is "" for a key that is accepted, else KeyUnknown, KeyExpired or KeyRevoked.
+func (t *Table) KeyStatus(secret string, now time.Time) string { return KeyUnknown }
+
+// HasKeys says whether any key is configured.
+func (t *Table) HasKeys() bool { return false }
+
+// Models are the public models in the document's order that key may use (nil: all).
+func (t *Table) Models(key *Key) []*CompiledModel { return nil }
+
+// Model finds a model by its public name or an alias: exact name, exact alias,
+// longest prefix alias.
+func (t *Table) Model(name string) (*CompiledModel, bool) { return nil, false }
+
+// Experiment finds a compiled experiment that is not archived.
+func (t *Table) Experiment(key string) (*CompiledExperiment, bool) { return nil, false }
