@@ -22,8 +22,18 @@ type Digest struct {
 }
 
 // Rule is one targeting condition; all of an experiment's must hold.
-// Attr: tenant, key, model, api, tag:NAME, header:NAME. Op: in, not_in,
-// prefix, semver_gte, percent.
+// Attr: tenant, key, model, api, tag:NAME, header:NAME. Op:
+//
+//	in          the value is one of Values
+//	not_in      it is none of them; a request without the attribute passes
+//	prefix      it begins with one of them
+//	semver_gte  it is a version at or above Values[0], by semver precedence
+//	percent     Values[0] percent ("10", "12.5", at most 2 decimals) of the
+//	            attribute's values; Attr "unit" or "" takes the unit. The hash
+//	            has its own domain, so it is independent of the bucketing;
+//	            Values[1], if given, replaces the experiment's seed.
+//
+// A request without the attribute fails every op but not_in.
 type Rule struct {
 	Attr   string   `json:"attr"`
 	Op     string   `json:"op"`
@@ -97,14 +107,31 @@ type Decision struct {
 	Unit     Unit
 	Exposure bool
 	Analysed bool
+	// Note is what was ignored or is worth counting: override_killed,
+	// override_masked, override_unknown_variant, merge_conflict, or "".
+	Note string
 	// NeedPin asks the caller to read the pin and decide again with Query.Pin set.
+	// Until then Variant is the baseline.
 	NeedPin bool
-	// WritePin says what to write: "" nothing, "async" in the background
-	// (uncontested), "sync" first-come through the store before serving,
-	// "replace" over the pin that was read.
+	// NeedSession (with NeedPin) asks for the session's pin too, at
+	// SessDigest, as Query.SessPin.
+	NeedSession bool
+	SessDigest  Digest
+	// WritePin says what to write at Digest: WriteNone, WriteAsync, WriteSync
+	// or WriteReplace. After WriteSync and WriteReplace the caller compares
+	// what is stored with Pin: if another pin won, it decides again with that
+	// one, so that the loser of a race serves the winner.
 	WritePin string
 	Pin      Pin // what to write
 }
+
+// The values of Decision.WritePin.
+const (
+	WriteNone    = ""
+	WriteAsync   = "async"   // in the background: the bucket is not contested
+	WriteSync    = "sync"    // first-come through the store before serving
+	WriteReplace = "replace" // over Query.Pin, which is the expected pin
+)
 
 // State of an experiment.
 type State uint8
@@ -193,14 +220,14 @@ type Query struct {
 	HasUnit      bool
 	Session      Unit // second id, for Merge
 	HasSession   bool
-	Attrs        Attrs // nil: no attribute is known
-	Override     int   // authorised override, variant index; -1 none
-	Draw         uint64
+	Attrs        Attrs  // nil: no attribute is known
+	Override     int    // authorised override, variant index; -1 none
+	Draw         uint64 // 64 random bits of this request, for stickiness None
 	Store        Store
 	HasPin       bool
 	Pin          Pin
 	HasSessPin   bool
 	SessPin      Pin
-	Revision     int64
-	Unsupervised bool
+	Revision     int64 // of the snapshot; goes into pins
+	Unsupervised bool  // no supervision for longer than stale_after
 }
