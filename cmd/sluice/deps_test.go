@@ -1,0 +1,81 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// allowed is the statement of the layers in docs/ARCHITECTURE.md: what each
+// package may import of this module. Change the code to fit it, not it to fit
+// the code.
+var allowed = map[string][]string{
+	"experiment":         {},
+	"experiment/stats":   {},
+	"upstream/wire":      {},
+	"upstream":           {"upstream/wire"},
+	"metrics":            {},
+	"metrics/dashboards": {"metrics"},
+	"migrations":         {},
+	"web":                {},
+	"internal/fakellm":   {},
+	"internal/testenv":   {},
+	"router":             {"experiment", "upstream", "upstream/wire", "metrics"},
+	"internal/sticky":    {"experiment"},
+	"internal/config":    {"router"},
+	"internal/store":     {"router", "metrics", "migrations", "experiment"},
+	"internal/control":   {"router", "upstream", "experiment"},
+	"server":             {"router", "experiment", "upstream", "upstream/wire", "metrics"},
+	"server/admin":       {"router", "experiment", "metrics", "upstream", "web"},
+	"cmd/sluice": {"experiment", "upstream", "upstream/wire", "metrics", "router", "internal/sticky", "internal/config",
+		"internal/store", "internal/control", "server", "server/admin", "web", "internal/fakellm", "migrations"},
+	"internal/e2e": {}, // tests only
+}
+
+func TestLayers(t *testing.T) {
+	seen := map[string]bool{}
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "node_modules" || name == "testdata") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, filepath.Dir(path))
+		pkg := filepath.ToSlash(rel)
+		list, ok := allowed[pkg]
+		if !ok {
+			if !seen[pkg] {
+				t.Errorf("package %s is not in the table of layers", pkg)
+			}
+			seen[pkg] = true
+			return nil
+		}
+		for _, im := range f.Imports {
+			p, _ := strconv.Unquote(im.Path.Value)
+			if own, ok := strings.CutPrefix(p, "sluice/"); ok && !slices.Contains(list, own) {
+				t.Errorf("%s imports %s, which its layer does not allow", path, own)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

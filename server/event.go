@@ -1,0 +1,80 @@
+package server
+
+import (
+	"strconv"
+	"time"
+
+	"sluice/metrics"
+	"sluice/router"
+	"sluice/upstream"
+)
+
+// event flattens the exchange into the one record of the request.
+func (x *exchange) event() metrics.Event {
+	res := &x.result
+	ev := metrics.Event{
+		Time: x.start, RequestID: x.id, ClientRequestID: x.client, API: x.api.String(),
+		Model: "other", Bucket: -1, Reason: x.reason, Outcome: string(res.Outcome), Status: res.Status,
+		Stream: res.Stream || x.head.Stream, TTFT: res.TTFT, Duration: time.Since(x.start), FinishReason: res.Finish, Endpoint: res.Endpoint,
+	}
+	if x.table != nil {
+		ev.Revision = x.table.Revision
+	}
+	if !x.began.IsZero() {
+		ev.Overhead = x.began.Sub(x.start)
+	}
+	if v := x.r.Header["X-Stainless-Retry-Count"]; len(v) == 1 {
+		if n, err := strconv.Atoi(v[0]); err == nil && n >= 0 && n < 1000 {
+			ev.RetryCount = n
+		}
+	}
+	if x.key != nil {
+		ev.KeyID, ev.Tenant = x.key.ID, x.key.Tenant
+	}
+	x.eventPlan(&ev)
+	ev.Attempts = make([]metrics.Attempt, len(res.Attempts))
+	for i := range res.Attempts {
+		ev.Attempts[i] = attempt(&res.Attempts[i])
+	}
+	return ev
+}
+
+func (x *exchange) eventPlan(ev *metrics.Event) {
+	p := &x.plan
+	if p.Model == nil {
+		return
+	}
+	ev.Model = p.Model.Name
+	if x.cur != nil {
+		ev.Version = x.cur.Version
+		if up := x.cur.Target.Upstream; up != nil && len(x.result.Attempts) > 0 {
+			ev.Upstream = up.Name()
+		}
+	}
+	if p.Experiment == nil {
+		return
+	}
+	ev.Experiment, ev.Assigned, ev.Served = p.Experiment.Key, p.Variant.Name, x.cur.Name
+	d := &p.Decision
+	ev.Bucket, ev.HasUnit, ev.Unit, ev.Analysed = d.Bucket, d.HasUnit, d.Digest.Field, d.Analysed
+	ev.Generation = p.Experiment.Generation
+}
+
+// attempt prices one call. Its tokens go to the assigned variant's books, its
+// price is that of the variant that was called.
+func attempt(a *upstream.Attempt) metrics.Attempt {
+	m := metrics.Attempt{
+		Variant: a.Target.Variant, Endpoint: a.Endpoint, Outcome: string(a.Outcome), Status: a.Status,
+		Start: a.Start, Duration: a.Duration, Reason: a.Reason,
+		Input: a.Usage.Input, Cached: a.Usage.Cached, CacheWr: a.Usage.CacheWrite, Output: a.Usage.Output,
+		Reasoning: a.Usage.Reasoning, HasUsage: a.HasUsage, Estimated: a.Estimated,
+	}
+	if a.Target.Upstream != nil {
+		m.Upstream = a.Target.Upstream.Name()
+	}
+	if v, ok := a.Target.Tag.(*router.CompiledVariant); ok && a.HasUsage && v.Price != nil {
+		m.CostNano, m.Priced = v.Price.Cost(metrics.Tokens{
+			Input: m.Input, Cached: m.Cached, CacheWrite: m.CacheWr, Output: m.Output, Reasoning: m.Reasoning})
+	}
+	return m
+}

@@ -1,0 +1,241 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sluice/router"
+	"sluice/upstream"
+	"sluice/upstream/wire"
+)
+
+// exchange is one model request from its first header to its event.
+type exchange struct {
+	s      *Server
+	w      http.ResponseWriter
+	r      *http.Request
+	api    wire.API
+	start  time.Time
+	id     string
+	client string // the client's own request id, if it is fit for a log
+
+	table    *router.Table
+	key      *router.Key
+	head     wire.Head
+	query    router.Query
+	plan     router.Plan
+	cur      *router.CompiledVariant // being tried or serving
+	reason   string
+	fellBack bool
+	began    time.Time // of the first attempt
+	epoch    *epoch    // of the attempt that has not sent its first byte
+
+	refused *upstream.Failure // by the gateway, before any attempt
+	result  upstream.Result
+	size    int // of the request body
+}
+
+func newRequestID() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return uuid.NewString()
+	}
+	return id.String()
+}
+
+// model handles one POST endpoint.
+func (s *Server) model(api wire.API) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.inflight.Add(1)
+		defer s.inflight.Add(-1)
+		x := &exchange{s: s, w: w, r: r, api: api, start: time.Now(), id: newRequestID()}
+		x.client = clientRequestID(r.Header)
+		defer x.finish()
+		x.serve()
+	}
+}
+
+// finish is the one exit of every model request: it answers what was refused,
+// records the event and, where the stream cannot end honestly, cuts the line.
+func (x *exchange) finish() {
+	if v := recover(); v != nil {
+		if v == http.ErrAbortHandler {
+			panic(v)
+		}
+		x.s.cfg.Log.Error("panic while serving a request", "request_id", x.id, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		x.result.Outcome, x.result.Status, x.result.Abort = upstream.InternalError, http.StatusInternalServerError, x.result.Committed
+		x.result.Failure = failure(500, "internal_error", "The gateway failed; the request id tells its operator where.")
+	}
+	x.sent()
+	if f := x.refused; f != nil {
+		x.result.Failure, x.result.Status, x.result.Outcome = f, f.Status, outcomeOf(f)
+	}
+	if f := x.result.Failure; f != nil && !x.result.Committed && x.result.Outcome != upstream.Canceled {
+		x.answerHeadersOfFailure()
+		x.s.writeError(x.w, x.id, f)
+	}
+	x.s.cfg.Recorder.Record(x.event())
+	if x.result.Abort {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func (x *exchange) answerHeadersOfFailure() {
+	if x.plan.Model != nil && x.cur != nil {
+		x.answerHeaders(x.w.Header(), upstream.Meta{Attempts: len(x.result.Attempts)})
+	}
+}
+
+// canceled ends an exchange whose client is gone before anything was tried.
+func (x *exchange) canceled() {
+	x.result.Outcome, x.result.Status, x.result.Abort = upstream.Canceled, 499, true
+}
+
+func (x *exchange) serve() {
+	x.table = x.s.cfg.Live.Load()
+	if x.table == nil {
+		x.refused = failure(http.StatusServiceUnavailable, "no_ready_endpoint", "The gateway has no configuration yet.")
+		x.refused.RetryAfter = "1"
+		return
+	}
+	if x.key, x.refused = x.s.authenticate(x.table, x.r.Header); x.refused != nil {
+		return
+	}
+	if x.refused = checkHeaders(x.r); x.refused != nil {
+		return
+	}
+	body, release, f, err := x.s.readBody(x.w, x.r)
+	defer release()
+	if x.refused = f; f != nil {
+		return
+	}
+	if err != nil {
+		x.canceled()
+		return
+	}
+	x.size = len(body)
+	var fe *wire.FieldError
+	if x.head, fe = wire.Scan(body, x.api); fe != nil {
+		x.refused = paramFailure(fe.Param, fe.Message)
+		return
+	}
+	if x.refused = x.route(body); x.refused != nil {
+		return
+	}
+	x.do(body)
+}
+
+func (x *exchange) route(body []byte) *upstream.Failure {
+	x.query = router.Query{
+		Model: x.head.Model, API: x.api, Head: &x.head, Body: body, Header: x.r.Header,
+		Key: x.key, RequestID: x.id, AuthNone: !x.s.cfg.AuthKeys, Loopback: loopback(x.r.RemoteAddr),
+	}
+	plan, err := x.table.Route(x.r.Context(), &x.query, x.s.cfg.Pins)
+	if err != nil {
+		return routeFailure(err)
+	}
+	x.plan, x.cur, x.reason = plan, plan.Variant, string(plan.Decision.Reason)
+	if name, denied := upstream.DeniedField(&x.head, body, x.cur.Target.Upstream); denied {
+		return paramFailure(name, "The member "+name+" controls the engine and is not accepted from clients here.")
+	}
+	return nil
+}
+
+func routeFailure(err error) *upstream.Failure {
+	re, ok := err.(*router.RouteError)
+	if !ok {
+		return failure(http.StatusInternalServerError, "internal_error", "The request could not be routed.")
+	}
+	f := failure(http.StatusBadRequest, re.Code, re.Message)
+	f.Param = re.Param
+	switch re.Code {
+	case "model_not_found":
+		f.Status = http.StatusNotFound
+	case "permission_denied":
+		f.Status = http.StatusForbidden
+	}
+	return f
+}
+
+// do runs the attempts and the relay.
+func (x *exchange) do(body []byte) {
+	ctx, cancel := context.WithCancel(x.r.Context())
+	defer cancel()
+	k := &sink{x: x, w: x.w, rc: http.NewResponseController(x.w), renew: x.s.cfg.WriteTimeout}
+	req := upstream.Request{
+		API: x.api, Head: x.head, Body: body, Header: x.r.Header, RequestID: x.id,
+		Next: x.next, Sent: x.sent,
+		KeepAliveBefore: max(0, x.s.cfg.KeepAliveBefore), KeepAliveAfter: max(0, x.s.cfg.KeepAlive),
+	}
+	if x.plan.Model.EchoPublic {
+		req.EchoModel = x.head.Model
+	}
+	x.began = time.Now()
+	x.result = x.s.cfg.Doer.Do(ctx, &req, k)
+}
+
+// next is asked before every attempt (upstream.Request.Next). It reads the kill
+// flags of the table that is current now, not of the one the request began with.
+func (x *exchange) next(n int, last *upstream.Attempt, same bool) (upstream.Target, string, bool) {
+	x.sent()
+	now := x.s.cfg.Live.Load()
+	reason := ""
+	if n > 0 {
+		reason = "retry"
+	}
+	if n > 0 && !same {
+		if x.fellBack {
+			return upstream.Target{}, "", false
+		}
+		x.fellBack, reason = true, "fallback"
+	}
+	if x.fellBack {
+		fb := router.Fallback(now, &x.plan)
+		if fb == nil {
+			x.fellBack = x.cur != x.plan.Variant
+			return upstream.Target{}, "", false
+		}
+		x.cur = fb
+	} else if now != x.table {
+		if v, why := router.Recheck(now, &x.plan); why != "" {
+			if x.cur != v {
+				reason = why
+			}
+			x.cur, x.reason = v, why
+		}
+	}
+	x.epoch = x.s.epochs.enter(now.Revision)
+	return x.cur.Target, reason, true
+}
+
+// sent ends the time in which the attempt may still be decided again.
+func (x *exchange) sent() {
+	if x.epoch != nil {
+		x.epoch.leave()
+		x.epoch = nil
+	}
+}
+
+// clientRequestID accepts up to 128 printable characters; anything else is not logged.
+func clientRequestID(h http.Header) string {
+	v := h["X-Request-Id"]
+	if len(v) != 1 || len(v[0]) > 128 {
+		return ""
+	}
+	if strings.IndexFunc(v[0], func(r rune) bool { return r < 0x21 || r > 0x7e }) >= 0 {
+		return ""
+	}
+	return v[0]
+}
+
+func loopback(remote string) bool {
+	ap, err := netip.ParseAddrPort(remote)
+	return err == nil && ap.Addr().Unmap().IsLoopback()
+}

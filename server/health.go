@@ -1,0 +1,40 @@
+package server
+
+import "net/http"
+
+// healthz says that the process lives; it depends on nothing.
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// readyz says that traffic may come: a table is loaded, the first checks of the
+// endpoints are back, and the process is not draining. It never depends on
+// whether upstreams or stores are healthy; ?verbose tells those.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	t := s.cfg.Live.Load()
+	status, code := "ready", http.StatusOK
+	switch {
+	case s.draining.Load():
+		status, code = "draining", http.StatusServiceUnavailable
+	case t == nil:
+		status, code = "no configuration yet", http.StatusServiceUnavailable
+	case s.cfg.Ready != nil && !s.cfg.Ready():
+		status, code = "first endpoint checks are running", http.StatusServiceUnavailable
+	}
+	var degraded []string
+	if s.cfg.Degraded != nil {
+		degraded = s.cfg.Degraded()
+	}
+	if code == http.StatusOK && len(degraded) > 0 {
+		status = "degraded"
+	}
+	out := map[string]any{"status": status}
+	if r.URL.Query().Has("verbose") {
+		out["degraded"] = degraded
+		out["in_flight"] = s.inflight.Load()
+		if t != nil {
+			out["revision"] = t.Revision
+		}
+	}
+	writeJSON(w, code, out)
+}

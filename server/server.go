@@ -1,0 +1,152 @@
+// Package server is the HTTP surface: the OpenAI-compatible data plane, health,
+// and the listeners' lifecycle. It hides reading and bounding requests, the
+// client's side of a stream, the error envelope and the drain. What a request
+// means is router's business, what answers it upstream's.
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"sluice/metrics"
+	"sluice/router"
+	"sluice/upstream"
+)
+
+// Recorder takes the one event of each request; *metrics.Recorder is one.
+type Recorder interface{ Record(metrics.Event) }
+
+// Config is what New needs. Zero durations and sizes take the documented defaults.
+type Config struct {
+	Live     *router.Live
+	Doer     upstream.Doer
+	Pins     router.Pins // nil: none, contested units are answered from the table
+	Recorder Recorder
+	Log      *slog.Logger
+	// Degraded names what is missing, for /readyz?verbose; nil: nothing ever.
+	Degraded func() []string
+	// Ready reports whether every endpoint's first check has returned; nil: yes.
+	Ready func() bool
+
+	AuthKeys        bool          // auth.data: keys
+	MaxBody         int64         // 64 MiB
+	MaxBuffered     int64         // 1 GiB over all requests
+	ReadTimeout     time.Duration // rolling, 30 s
+	WriteTimeout    time.Duration // rolling, 30 s
+	KeepAlive       time.Duration // comment after this silence once committed; 15 s, negative: off
+	KeepAliveBefore time.Duration // and before; 45 s, negative: off
+	CORSOrigins     []string      // empty: off
+	DrainDelay      time.Duration
+	DrainTimeout    time.Duration // 15 min
+	MaxHeaderBytes  int           // 64 KiB
+}
+
+func (c *Config) defaults() {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&c.ReadTimeout, 30*time.Second)
+	def(&c.WriteTimeout, 30*time.Second)
+	def(&c.KeepAlive, 15*time.Second)
+	def(&c.KeepAliveBefore, 45*time.Second)
+	def(&c.DrainTimeout, 15*time.Minute)
+	if c.MaxBody == 0 {
+		c.MaxBody = 64 << 20
+	}
+	if c.MaxBuffered == 0 {
+		c.MaxBuffered = 1 << 30
+	}
+	if c.MaxHeaderBytes == 0 {
+		c.MaxHeaderBytes = 64 << 10
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Server is the data plane. Its Handler may be mounted anywhere; Serve and
+// Shutdown run it on a listener of its own.
+type Server struct {
+	cfg      Config
+	handler  http.Handler
+	http     *http.Server
+	buffered atomic.Int64
+	inflight atomic.Int64
+	draining atomic.Bool
+	cancel   context.CancelCauseFunc
+	epochs   epochs
+}
+
+// New returns a server for c; Live, Doer and Recorder are required.
+func New(c Config) (*Server, error) {
+	if c.Live == nil || c.Doer == nil || c.Recorder == nil {
+		return nil, errors.New("server: Live, Doer and Recorder are required")
+	}
+	c.defaults()
+	s := &Server{cfg: c}
+	s.handler = s.routes()
+	base, cancel := context.WithCancelCause(context.Background())
+	s.cancel = cancel
+	s.http = &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       120 * time.Second,
+		MaxHeaderBytes:    c.MaxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return base },
+		// No WriteTimeout: it is absolute and would cut long streams. Writes have a
+		// rolling deadline of their own.
+	}
+	return s, nil
+}
+
+// Handler returns the data plane without a listener.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// InFlight is the number of model requests that are being answered.
+func (s *Server) InFlight() int64 { return s.inflight.Load() }
+
+// Quiesced waits until no attempt that was decided under a revision below rev
+// is still before its first byte upstream.
+func (s *Server) Quiesced(ctx context.Context, rev int64) { s.epochs.wait(ctx, rev) }
+
+// Serve accepts on ln until Shutdown; it returns nil after a shutdown.
+func (s *Server) Serve(ln net.Listener) error {
+	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Shutdown drains: unready at once, the delay (load balancers see readyz and
+// stop sending), no new connections, streams finish up to the timeout, the rest
+// are told in-band. Cancelling ctx skips the waiting.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.draining.Store(true)
+	select {
+	case <-time.After(s.cfg.DrainDelay):
+	case <-ctx.Done():
+	}
+	drain, stop := context.WithTimeout(ctx, s.cfg.DrainTimeout)
+	defer stop()
+	err := s.http.Shutdown(drain)
+	if err == nil {
+		s.cancel(upstream.ErrShuttingDown)
+		return nil
+	}
+	s.cancel(upstream.ErrShuttingDown)
+	// The handlers get a moment to say so in-band and to record their events.
+	last, stop2 := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer stop2()
+	if s.http.Shutdown(last) != nil {
+		return s.http.Close()
+	}
+	return nil
+}
