@@ -1,0 +1,393 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/router"
+)
+
+// Size is a number of bytes, written 1048576, "64MiB", "1GiB" or "500KB".
+type Size int64
+
+var (
+	durationType       = reflect.TypeFor[time.Duration]()
+	routerDurationType = reflect.TypeFor[router.Duration]()
+	timeType           = reflect.TypeFor[time.Time]()
+	sizeType           = reflect.TypeFor[Size]()
+	rawType            = reflect.TypeFor[json.RawMessage]()
+	unmarshalerType    = reflect.TypeFor[json.Unmarshaler]()
+	priceType          = reflect.TypeFor[router.Price]()
+	gpuType            = reflect.TypeFor[router.GPU]()
+)
+
+// decoder puts nodes into Go values by their json tags, strictly, and collects
+// every fault with its place.
+type decoder struct {
+	problems Problems
+	origin   func(path string, n *node) // told of every value that was set, may be nil
+}
+
+func (d *decoder) fail(n *node, path, format string, args ...any) {
+	d.problems = append(d.problems, n.pos.problem(path, format, args...))
+}
+
+// want reports a value of the wrong type. The value itself is shown unless it
+// may be a secret that came from a variable.
+func (d *decoder) want(n *node, path, want string) {
+	got := ""
+	switch {
+	case n.kind == mappingNode:
+		got = "a mapping"
+	case n.kind == listNode:
+		got = "a list"
+	case n.interpolated:
+		got = "what the variable holds"
+	case n.text == "":
+		got = "an empty string"
+	default:
+		got = "`" + clip(n.text) + "`"
+	}
+	d.fail(n, path, "%s: want %s, got %s", path, want, got)
+}
+
+// decode sets v from n. A null leaves v alone: it is "not set".
+func (d *decoder) decode(n *node, v reflect.Value, path string) {
+	if n.kind == nullNode {
+		return
+	}
+	before := len(d.problems)
+	d.value(n, v, path)
+	if d.origin != nil && len(d.problems) == before {
+		d.origin(path, n)
+	}
+}
+
+func (d *decoder) value(n *node, v reflect.Value, path string) {
+	t := v.Type()
+	switch t {
+	case durationType, routerDurationType:
+		d.duration(n, v, path)
+		return
+	case timeType:
+		at, err := time.Parse(time.RFC3339Nano, n.text)
+		if n.kind != scalarNode || err != nil {
+			d.want(n, path, "a time such as 2026-01-31T12:00:00Z")
+			return
+		}
+		v.Set(reflect.ValueOf(at))
+		return
+	case sizeType:
+		size, ok := parseSize(n.text)
+		if n.kind != scalarNode || !ok {
+			d.want(n, path, "a size such as 64MiB or a number of bytes")
+			return
+		}
+		v.SetInt(int64(size))
+		return
+	case rawType:
+		v.SetBytes(d.free(n, path))
+		return
+	}
+	if t.Kind() != reflect.Pointer && reflect.PointerTo(t).Implements(unmarshalerType) {
+		d.unmarshal(n, v, path)
+		return
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		p := reflect.New(t.Elem())
+		d.value(n, p.Elem(), path)
+		v.Set(p)
+	case reflect.Struct:
+		d.structure(n, v, path)
+	case reflect.Map:
+		d.mapping(n, v, path)
+	case reflect.Slice, reflect.Array:
+		d.list(n, v, path)
+	case reflect.String:
+		d.text(n, v, path, "a string")
+	case reflect.Bool:
+		b, ok := parseBool(n)
+		if !ok {
+			d.want(n, path, "true or false")
+			return
+		}
+		v.SetBool(b)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		i, err := strconv.ParseInt(strings.TrimSpace(n.text), 10, t.Bits())
+		if n.kind != scalarNode || err != nil || n.tag != "!!int" && !n.interpolated {
+			d.want(n, path, "a whole number")
+			return
+		}
+		v.SetInt(i)
+	case reflect.Float32, reflect.Float64:
+		f, err := strconv.ParseFloat(n.text, t.Bits())
+		if n.kind != scalarNode || err != nil || n.tag != "!!int" && n.tag != "!!float" && !n.interpolated {
+			d.want(n, path, "a number")
+			return
+		}
+		v.SetFloat(f)
+	case reflect.Interface:
+		var x any
+		if err := json.Unmarshal(d.free(n, path), &x); err == nil && x != nil {
+			v.Set(reflect.ValueOf(x))
+		}
+	default:
+		d.fail(n, path, "%s: values of this kind cannot be set from a file", path)
+	}
+}
+
+func (d *decoder) text(n *node, v reflect.Value, path, want string) {
+	switch {
+	case n.kind != scalarNode:
+		d.want(n, path, want)
+	case n.tag != "!!str" && !n.interpolated:
+		d.fail(n, path, "%s: want %s, got the bare value `%s`; put it in quotes: \"%s\"", path, want, clip(n.text), clip(n.text))
+	default:
+		v.SetString(n.text)
+	}
+}
+
+func (d *decoder) duration(n *node, v reflect.Value, path string) {
+	if n.kind != scalarNode {
+		d.want(n, path, "a duration such as 5s")
+		return
+	}
+	x, err := time.ParseDuration(strings.TrimSpace(n.text))
+	switch {
+	case n.text == "0":
+		x = 0
+	case err != nil:
+		d.want(n, path, "a duration such as 5s")
+		return
+	case x < 0:
+		d.want(n, path, "a duration that is not negative")
+		return
+	}
+	v.SetInt(int64(x))
+}
+
+// unmarshal serves types that read their own JSON.
+func (d *decoder) unmarshal(n *node, v reflect.Value, path string) {
+	before := len(d.problems)
+	data := d.free(n, path)
+	if len(d.problems) > before {
+		return
+	}
+	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(data); err != nil {
+		d.fail(n, path, "%s: %s", path, clip(strings.TrimPrefix(err.Error(), "json: ")))
+	}
+}
+
+func (d *decoder) structure(n *node, v reflect.Value, path string) {
+	if n.kind != mappingNode {
+		if v.Type() == reflect.TypeFor[SecretRef]() {
+			d.fail(n, path, "%s: a secret may not be written here; name where it is: {env: VARIABLE} or {file: /path}", path)
+			return
+		}
+		want := "a mapping"
+		if names := fieldNames(v.Type()); len(names) > 0 && len(names) <= 6 {
+			want += " with " + strings.Join(names, ", ")
+		}
+		d.want(n, path, want)
+		return
+	}
+	fields := fieldsOf(v.Type())
+	for i, k := range n.keys {
+		f, ok := fields[k.text]
+		if !ok {
+			d.fail(k, join(path, clip(k.text)), "%s", unknownKey(k.text, path, v.Type()))
+			continue
+		}
+		if v.Type() == priceType || v.Type() == gpuType && k.text == "usd_per_gpu_hour" {
+			d.price(n.items[i], v.FieldByIndex(f.Index), join(path, k.text))
+			continue
+		}
+		d.decode(n.items[i], v.FieldByIndex(f.Index), join(path, k.text))
+		d.enum(n.items[i], f, v.FieldByIndex(f.Index), join(path, k.text))
+	}
+}
+
+// unknownKey words the message, with help for a section in the wrong place.
+func unknownKey(key, path string, t reflect.Type) string {
+	names := fieldNames(t)
+	if path == "" {
+		if _, ok := fieldsOf(reflect.TypeFor[router.Document]())[key]; ok && t == reflect.TypeFor[Config]() {
+			return "unknown key `" + clip(key) + "` at the top; it belongs below `resources:`"
+		}
+	}
+	return unknown("key", key, names)
+}
+
+// price takes quoted decimal strings only: a bare 0.20 is a binary fraction.
+func (d *decoder) price(n *node, v reflect.Value, path string) {
+	if n.kind == scalarNode && n.tag != "!!str" && !n.interpolated {
+		d.fail(n, path, "%s: a price is a quoted decimal string, write \"%s\" instead of %s", path, clip(n.text), clip(n.text))
+		return
+	}
+	d.decode(n, v, path)
+}
+
+func (d *decoder) enum(n *node, f reflect.StructField, v reflect.Value, path string) {
+	tag := f.Tag.Get("enum")
+	if tag == "" || n.kind != scalarNode || v.Kind() != reflect.String || v.String() == "" {
+		return
+	}
+	values := strings.Split(tag, ",")
+	for _, x := range values {
+		if v.String() == x {
+			return
+		}
+	}
+	if n.interpolated {
+		d.want(n, path, strings.Join(values, " or "))
+		return
+	}
+	msg := fmt.Sprintf("%s: want %s, got `%s`", path, strings.Join(values, " or "), clip(v.String()))
+	if s := Suggest(v.String(), values); s != "" {
+		msg += ", did you mean `" + s + "`?"
+	}
+	d.fail(n, path, "%s", msg)
+}
+
+func (d *decoder) mapping(n *node, v reflect.Value, path string) {
+	if n.kind != mappingNode {
+		d.want(n, path, "a mapping")
+		return
+	}
+	m := reflect.MakeMapWithSize(v.Type(), len(n.keys))
+	raw := v.Type().Elem() == rawType
+	for i, k := range n.keys {
+		x := reflect.New(v.Type().Elem()).Elem()
+		if raw { // null is a value there
+			x.SetBytes(d.free(n.items[i], join(path, k.text)))
+		} else {
+			d.decode(n.items[i], x, join(path, k.text))
+		}
+		m.SetMapIndex(reflect.ValueOf(k.text).Convert(v.Type().Key()), x)
+	}
+	v.Set(m)
+}
+
+func (d *decoder) list(n *node, v reflect.Value, path string) {
+	if n.kind == scalarNode && n.interpolated && v.Type().Elem().Kind() == reflect.String && v.Kind() == reflect.Slice {
+		d.commaList(n, v)
+		return
+	}
+	if n.kind != listNode {
+		d.want(n, path, "a list")
+		return
+	}
+	if v.Kind() == reflect.Array {
+		if len(n.items) != v.Len() {
+			d.fail(n, path, "%s: want a list of %d, got %d", path, v.Len(), len(n.items))
+			return
+		}
+	} else {
+		v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
+	}
+	for i, item := range n.items {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if item.kind == nullNode {
+			d.fail(item, at, "%s: the item is empty", at)
+			continue
+		}
+		d.value(item, v.Index(i), at)
+	}
+}
+
+// commaList reads "a, b" of a variable or a flag into a list.
+func (d *decoder) commaList(n *node, v reflect.Value) {
+	for part := range strings.SplitSeq(n.text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			v.Set(reflect.Append(v, reflect.ValueOf(part).Convert(v.Type().Elem())))
+		}
+	}
+}
+
+// free renders any YAML as JSON, keeping the digits of numbers.
+func (d *decoder) free(n *node, path string) []byte {
+	var b bytes.Buffer
+	d.writeFree(&b, n, path)
+	return b.Bytes()
+}
+
+func (d *decoder) writeFree(b *bytes.Buffer, n *node, path string) {
+	switch n.kind {
+	case nullNode:
+		b.WriteString("null")
+	case mappingNode:
+		b.WriteByte('{')
+		for i, k := range n.keys {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			writeString(b, k.text)
+			b.WriteByte(':')
+			d.writeFree(b, n.items[i], join(path, k.text))
+		}
+		b.WriteByte('}')
+	case listNode:
+		b.WriteByte('[')
+		for i, item := range n.items {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			d.writeFree(b, item, fmt.Sprintf("%s[%d]", path, i))
+		}
+		b.WriteByte(']')
+	default:
+		d.writeScalar(b, n, path)
+	}
+}
+
+func (d *decoder) writeScalar(b *bytes.Buffer, n *node, path string) {
+	switch n.tag {
+	case "!!bool":
+		b.WriteString(strings.ToLower(n.text))
+	case "!!int", "!!float":
+		if json.Valid([]byte(n.text)) {
+			b.WriteString(n.text)
+			return
+		}
+		plain := strings.TrimPrefix(strings.ReplaceAll(n.text, "_", ""), "+")
+		if i, ok := new(big.Int).SetString(plain, 0); ok && len(plain) < 100 {
+			b.WriteString(i.String())
+			return
+		}
+		if f, err := strconv.ParseFloat(plain, 64); err == nil && f-f == 0 {
+			b.WriteString(strconv.FormatFloat(f, 'g', -1, 64))
+			return
+		}
+		d.want(n, path, "a number that JSON can hold")
+		b.WriteString("null")
+	default:
+		writeString(b, n.text)
+	}
+}
+
+func writeString(b *bytes.Buffer, s string) {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string always encodes
+	b.Truncate(b.Len() - 1)
+}
+
+func parseBool(n *node) (value, ok bool) {
+	if n.kind != scalarNode || n.tag != "!!bool" && !n.interpolated {
+		return false, false
+	}
+	switch strings.ToLower(strings.TrimSpace(n.text)) {
+	case "true":
+		return true, true
+	case "false":
+		return false, true
+	}
+	return false, false
+}
