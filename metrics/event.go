@@ -71,7 +71,8 @@ type Totals struct {
 	HasUsage, Estimated, Priced                         bool
 }
 
-// Writer stores batches; idempotent by RequestID. Implemented by internal/store.
+// Writer stores batches; idempotent by RequestID, all or nothing. It must not keep evs.
+// Implemented by internal/store.
 type Writer interface {
 	WriteEvents(ctx context.Context, evs []Event) error
 }
