@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"sluice/migrations"
+)
+
+// Migration is one step of the schema.
+type Migration struct {
+	Version   int64
+	Name      string
+	Applied   bool
+	AppliedAt time.Time // zero when not applied
+}
+
+// provider has the lock of PostgreSQL's session, so that replicas that start
+// together migrate one after the other; SQLite's writer is exclusive anyway.
+func (s *Store) provider() (*goose.Provider, error) {
+	dialect := goose.DialectSQLite3
+	opts := []goose.ProviderOption{goose.WithSlog(s.log), goose.WithDisableGlobalRegistry(true)}
+	if s.pg != nil {
+		dialect = goose.DialectPostgres
+		l, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, goose.WithSessionLocker(l))
+	}
+	return goose.NewProvider(dialect, s.w, migrations.FS, opts...)
+}
+
+func newest(p *goose.Provider) int64 {
+	var v int64
+	for _, src := range p.ListSources() {
+		v = max(v, src.Version)
+	}
+	return v
+}
+
+func (s *Store) migrateUp(ctx context.Context) error {
+	p, err := s.provider()
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if err := s.checkSchema(ctx, p); err != nil {
+		return err
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return s.wrap("migrate", err)
+	}
+	return s.checkSchema(ctx, p) // a newer replica may have migrated in between
+}
+
+func (s *Store) checkSchema(ctx context.Context, p *goose.Provider) error {
+	v, err := p.GetDBVersion(ctx)
+	if err != nil {
+		return s.wrap("read schema version", err)
+	}
+	if v > newest(p) {
+		return fmt.Errorf("%w: %s has schema %d, this binary knows %d; start the newer release, or take the schema back with its \"sluice migrate down\"",
+			ErrNewerSchema, s.where, v, newest(p))
+	}
+	return nil
+}
+
+// Migrate changes the schema: direction "up" to the newest version, "down" by
+// one step, which drops that step's tables with their rows. It answers the
+// versions that were applied or taken back.
+func Migrate(ctx context.Context, o Options, direction string) ([]Migration, error) {
+	s, err := connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	p, err := s.provider()
+	if err != nil {
+		return nil, fmt.Errorf("migrate: %w", err)
+	}
+	if err := s.checkSchema(ctx, p); err != nil {
+		return nil, err
+	}
+	var done []*goose.MigrationResult
+	switch direction {
+	case "up":
+		done, err = p.Up(ctx)
+	case "down":
+		var r *goose.MigrationResult
+		if r, err = p.Down(ctx); r != nil {
+			done = append(done, r)
+		}
+		if errors.Is(err, goose.ErrNoNextVersion) {
+			err = nil
+		}
+	default:
+		return nil, fmt.Errorf("migrate: unknown direction %q; use up or down", direction)
+	}
+	if err != nil {
+		return nil, s.wrap("migrate "+direction, err)
+	}
+	var ms []Migration
+	for _, r := range done {
+		ms = append(ms, Migration{Version: r.Source.Version, Name: r.Source.Path, Applied: direction == "up"})
+	}
+	return ms, nil
+}
+
+// MigrationStatus lists the steps that this binary knows, oldest first. It
+// changes nothing but the empty bookkeeping table of a new database.
+func MigrationStatus(ctx context.Context, o Options) ([]Migration, error) {
+	s, err := connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	p, err := s.provider()
+	if err != nil {
+		return nil, fmt.Errorf("migration status: %w", err)
+	}
+	if err := s.checkSchema(ctx, p); err != nil {
+		return nil, err
+	}
+	list, err := p.Status(ctx)
+	if err != nil {
+		return nil, s.wrap("migration status", err)
+	}
+	var ms []Migration
+	for _, st := range list {
+		m := Migration{Version: st.Source.Version, Name: st.Source.Path, Applied: st.State == goose.StateApplied}
+		if m.Applied {
+			m.AppliedAt = st.AppliedAt.UTC()
+		}
+		ms = append(ms, m)
+	}
+	return ms, nil
+}
