@@ -29,11 +29,12 @@ var allowed = map[string][]string{
 	"internal/sticky":    {"experiment"},
 	"internal/config":    {"router"},
 	"internal/store":     {"router", "metrics", "migrations", "experiment"},
-	"internal/control":   {"router", "upstream", "experiment"},
+	"internal/control":   {"router", "upstream", "experiment", "internal/sticky"},
+	"internal/demo":      {"router", "internal/fakellm"},
 	"server":             {"router", "experiment", "upstream", "upstream/wire", "metrics"},
 	"server/admin":       {"router", "experiment", "metrics", "upstream", "web"},
 	"cmd/sluice": {"experiment", "upstream", "upstream/wire", "metrics", "router", "internal/sticky", "internal/config",
-		"internal/store", "internal/control", "server", "server/admin", "web", "internal/fakellm", "migrations"},
+		"internal/store", "internal/control", "server", "server/admin", "web", "internal/demo", "migrations"},
 	"internal/e2e": {}, // tests only
 }
 
