@@ -95,16 +95,23 @@ type Request struct {
 	// same false return a fallback target or ok false, which ends the request
 	// with the last failure. reason is kept in Attempt.Reason.
 	Next func(n int, last *Attempt, same bool) (t Target, reason string, ok bool)
+	// EchoModel, when set, replaces the model in answers (echo_public_model).
+	EchoModel string
+	// Release, when not nil, is called once, from Do's goroutine, when Body is
+	// no longer read: as soon as an answer streams, at the latest when Do
+	// returns. Body may be reused from then on.
+	Release func()
 	// KeepAlive before and after the commit point; 0 = off.
 	KeepAliveBefore, KeepAliveAfter time.Duration
 }
 
-// Attempt is one call to one endpoint.
+// Attempt is one call to one endpoint. A send that met a stale connection, or
+// that was repeated without injected members, is not an attempt of its own.
 type Attempt struct {
 	Target    Target
-	Endpoint  string // base URL
+	Endpoint  string // base URL; "" with Outcome NoEndpoint: nothing was called
 	Outcome   Outcome
-	Status    int // HTTP status of the upstream, 0 without one
+	Status    int // HTTP status of the upstream, 0 without one; 200 also for an error inside a 200
 	Usage     wire.Usage
 	HasUsage  bool // Usage is known (from the upstream or estimated)
 	Estimated bool

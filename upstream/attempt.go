@@ -1,0 +1,301 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"sluice/upstream/wire"
+)
+
+// tracedBody is the body size from which a connection is traced: such a body
+// may fail while it is being written, which net/http does not tell apart from
+// other failures.
+const tracedBody = 16 << 10
+
+// call is one attempt in progress.
+type call struct {
+	x   *exchange
+	u   *Upstream
+	ep  *endpoint
+	set *settings
+	att *Attempt
+
+	ctx    context.Context // ends when the client goes, a time-out passes, or the attempt is over
+	cancel context.CancelCauseFunc
+	src    source
+	edited *[]byte // the spliced body, nil when the client's own is sent
+	size   int     // of the body sent
+	resp   *http.Response
+	stream *wire.Stream // not nil once the answer is an event stream
+	kept   bool         // the response's body was handed to the pool to be drained
+
+	askedUsage, askedEach bool // injected, not the client's
+}
+
+// errOver ends what is left of an attempt.
+var errOver = errors.New("the attempt is over")
+
+// try makes one call and relays its answer, if it is one. a gets everything but
+// Target, Endpoint, Start, Free and Reason. again: a stale connection is being
+// replaced.
+func (x *exchange) try(a *Attempt, ep *endpoint, again bool) verdict {
+	c := &call{x: x, u: a.Target.Upstream, ep: ep, set: ep.set.Load(), att: a}
+	c.src.repeat = again
+	x.addTried(ep)
+	ep.inflight.Add(1)
+	defer ep.inflight.Add(-1)
+
+	// The attempt's context is cut from the client's by hand, so that a
+	// connection can be read to its end after Do has returned.
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(x.ctx))
+	stop := context.AfterFunc(x.ctx, func() { c.cancel(context.Cause(x.ctx)) })
+	x.w.mu.Lock()
+	x.target, x.endpoint = a.Target, a.Endpoint
+	if !again {
+		x.calls++
+	}
+	x.w.mu.Unlock()
+	x.w.begin(c.u.cfg.Timeouts, c.cancel)
+	defer c.close(stop)
+
+	v := c.send()
+	a.Outcome, a.Duration = v.outcome, time.Since(a.Start)
+	c.meter(v)
+	if !v.repeat {
+		ep.report(v.outcome, time.Now())
+	}
+	return v
+}
+
+func (x *exchange) addTried(ep *endpoint) {
+	for _, t := range x.tried {
+		if t == ep {
+			return
+		}
+	}
+	x.tried = append(x.tried, ep)
+}
+
+// close gives back everything the attempt holds.
+func (c *call) close(stop func() bool) {
+	c.x.w.end()
+	stop()
+	c.src.release()
+	putBytes(c.edited)
+	if c.resp != nil && !c.kept {
+		c.cancel(errOver) // first, so that closing does not wait for more
+		c.resp.Body.Close()
+	} else if !c.kept {
+		c.cancel(errOver)
+	}
+	if c.stream != nil {
+		c.stream.Reset(wire.StreamOptions{})
+		streamPool.Put(c.stream)
+	}
+}
+
+// send builds the request, sends it and reads the answer.
+func (c *call) send() verdict {
+	x, r := c.x, c.x.req
+	c.src.data = c.body()
+	c.size = len(c.src.data)
+	url := c.ep.paths[r.API]
+	id := r.RequestID
+	if x.sends > 0 {
+		id += "-" + strconv.Itoa(x.sends)
+	}
+	x.sends++
+	ctx := c.ctx
+	var reused atomic.Bool
+	if c.size > tracedBody {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			GotConn: func(i httptrace.GotConnInfo) { reused.Store(i.Reused) },
+		})
+	}
+	req := (&http.Request{
+		Method: http.MethodPost, URL: url, Host: url.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: c.u.requestHeader(r.Header, id),
+		Body:   c.src.open(), GetBody: c.src.rewind, ContentLength: int64(c.size),
+	}).WithContext(ctx)
+	c.src.sent = time.Now()
+	resp, err := c.set.carrier.RoundTrip(req)
+	if err != nil {
+		return c.unsent(err, reused.Load())
+	}
+	c.resp, c.att.Status = resp, resp.StatusCode
+	x.w.touch()
+	now := time.Now()
+	if resp.StatusCode < 500 {
+		c.ep.alive(now)
+	}
+	if resp.StatusCode/100 != 2 || !isEventStream(resp.Header) {
+		x.w.mu.Lock()
+		x.w.arrived()
+		x.w.mu.Unlock()
+	}
+	switch {
+	case resp.StatusCode/100 == 2:
+		return c.answer()
+	case resp.StatusCode < 400:
+		// Never followed: targets come from the configuration alone.
+		c.att.Err = errors.New("the upstream answered with a redirect, which is not followed; correct the endpoint's URL")
+		return verdict{outcome: Invalid, fail: madeFailure(Invalid)}
+	}
+	return c.refusal()
+}
+
+// body returns the bytes to send: the client's own when nothing changes.
+func (c *call) body() []byte {
+	r := c.x.req
+	e := wire.Edit{Model: c.att.Target.Model, Patch: c.att.Target.Patch}
+	if e.Model == r.Head.Model {
+		e.Model = ""
+	}
+	if r.Head.Stream && (r.API == wire.Chat || r.API == wire.Completions) && !c.u.caps.noUsage.Load() {
+		e.IncludeUsage = !r.Head.IncludeUsage
+		e.ContinuousUsage = c.u.cfg.UsageExact && !r.Head.ContinuousUsage && !c.u.caps.noContinuous.Load()
+	}
+	c.askedUsage, c.askedEach = e.IncludeUsage, e.ContinuousUsage
+	if e == (wire.Edit{}) {
+		return r.Body
+	}
+	c.edited = getBytes()
+	*c.edited = r.Head.Splice(*c.edited, r.Body, e)
+	return *c.edited
+}
+
+func isEventStream(h http.Header) bool {
+	t, _, _ := mime.ParseMediaType(h.Get(hdrContentType))
+	return t == "text/event-stream"
+}
+
+// unsent classifies the failure of a call without an answer.
+func (c *call) unsent(err error, reused bool) verdict {
+	c.att.Err = err
+	if v, ok := c.interrupted(); ok {
+		return v
+	}
+	o, connect := transportOutcome(err)
+	stale := errors.Is(err, errStale) ||
+		(reused && o == Truncated && !errors.Is(err, errLost) && time.Since(c.src.sent) < staleWindow)
+	if stale && !connect && !c.src.repeat && !c.x.freeUsed {
+		// What else is kept may be as old; the next send gets a fresh one.
+		c.set.carrier.CloseIdleConnections()
+		return verdict{outcome: Truncated, fail: madeFailure(Truncated), repeat: true, again: true}
+	}
+	return verdict{outcome: o, fail: madeFailure(o), retry: true, connect: connect}
+}
+
+// interrupted tells whether the attempt was ended from this side, and why: by
+// the cause of its context, never by an error's text.
+func (c *call) interrupted() (verdict, bool) {
+	if v, over := c.x.over(); over {
+		return v, true
+	}
+	var t *timeoutError
+	switch cause := context.Cause(c.ctx); {
+	case cause == nil:
+		return verdict{}, false
+	case errors.As(cause, &t):
+		c.att.Err = t
+		return verdict{outcome: Timeout, fail: madeFailure(Timeout), retry: t != errTotal}, true
+	case errors.Is(cause, errClientGone):
+		return verdict{outcome: Canceled, final: true}, true
+	}
+	return verdict{}, false
+}
+
+// refusal reads an answer with an error status.
+func (c *call) refusal() verdict {
+	resp := c.resp
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil {
+		if v, ok := c.interrupted(); ok {
+			return v
+		}
+		// What came is enough for the status, and perhaps for the message.
+	}
+	body := decodeError(resp.Header, raw)
+	usage, each := mentions(resp.StatusCode, body)
+	if (usage && c.askedUsage || each && c.askedEach) && !c.x.learned {
+		// The server does not know what we, not the client, asked for. Remember,
+		// and send again without it.
+		c.x.learned = true
+		if each && c.askedEach {
+			c.u.caps.noContinuous.Store(true)
+		} else {
+			c.u.caps.noUsage.Store(true)
+		}
+		c.x.pool.log.Info("upstream refuses injected stream_options; usage will be estimated", "upstream", c.u.Name(), "endpoint", c.ep.base)
+		return verdict{outcome: ClientError, repeat: true}
+	}
+	r := &refused{
+		info:   wire.ParseError(resp.StatusCode, resp.Header.Get(hdrContentType), body, c.set.dialect),
+		header: resp.Header,
+	}
+	if r.info.Nested {
+		r.body = body
+	}
+	return c.refused(r)
+}
+
+// refused turns an upstream's own error, in whatever place, into a verdict.
+func (c *call) refused(r *refused) verdict {
+	now := time.Now()
+	if s := r.info.Status; s == 401 || s == 403 {
+		c.alarm(s, now)
+	}
+	c.att.Err = &statusError{status: r.info.Status}
+	return verdict{outcome: r.outcome(), fail: r.failure(c.u, now), retry: r.retryable()}
+}
+
+// statusError is the cause of a refused call, for the log; it never quotes the
+// upstream, whose text may repeat the prompt.
+type statusError struct{ status int }
+
+func (e *statusError) Error() string {
+	return "the upstream answered with status " + strconv.Itoa(e.status)
+}
+
+// alarmEvery bounds the credential alarms of one endpoint.
+const alarmEvery = 10 * time.Second
+
+func (c *call) alarm(status int, now time.Time) {
+	old := c.ep.alarmAt.Load()
+	if now.UnixNano()-old < int64(alarmEvery) || !c.ep.alarmAt.CompareAndSwap(old, now.UnixNano()) {
+		return
+	}
+	c.x.pool.log.Error("upstream refuses the gateway's credential; check the upstream's credential setting",
+		"upstream", c.u.Name(), "endpoint", c.ep.base, "status", status)
+}
+
+// meter records the tokens of the attempt. The upstream's count wins; without
+// one, what passed is estimated, if anything was generated at all.
+func (c *call) meter(v verdict) {
+	if c.stream == nil || c.att.HasUsage {
+		return
+	}
+	if u, ok := c.stream.Usage(); ok {
+		c.att.Usage, c.att.HasUsage = u, true
+		return
+	}
+	_, _, failed := c.stream.Error()
+	st := c.stream.Stats()
+	if st.Events == 0 || (failed && st.ContentEvents == 0) {
+		return
+	}
+	c.estimate(c.stream.Estimate())
+}
+
+func (c *call) estimate(output int64) {
+	c.att.Usage = wire.Usage{Input: wire.EstimateInput(c.size), Output: output}
+	c.att.HasUsage, c.att.Estimated = true, true
+}

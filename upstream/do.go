@@ -1,0 +1,263 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+)
+
+const (
+	// maxAttempts are the calls of one request; one free one may come on top.
+	maxAttempts = 3
+	// maxAsks bounds Next whatever it answers.
+	maxAsks = 16
+	// statusCanceled is what a request is logged with when its client went.
+	statusCanceled = 499
+)
+
+// retryGate is asked before a repeated call that is not free. It is the seam
+// for the retry budget, the back-off and retry-after (docs/ARCHITECTURE.md,
+// seams): it may wait, but no longer than ctx lives.
+type retryGate func(ctx context.Context, u *Upstream, last *Attempt) bool
+
+// Do sends r to the first target that can answer and relays the answer to s.
+// It fails over only before the commit point, and returns when the client's
+// answer is complete, has failed, or ctx has ended.
+func (p *Pool) Do(ctx context.Context, r *Request, s Sink) Result {
+	x := &exchange{pool: p, req: r, sink: s, ctx: ctx, start: time.Now()}
+	x.w.start = x.start
+	if r.Head.Stream {
+		x.w.before, x.w.after = max(r.KeepAliveBefore, 0), max(r.KeepAliveAfter, 0)
+	}
+	x.w.ping = x.ping
+	x.tried, x.res.Attempts = x.triedRoom[:0], x.attemptRoom[:0]
+	defer x.release()
+	defer x.w.close()
+	x.run()
+	return x.res
+}
+
+// exchange is one request of a client: the loop over attempts and what they
+// have in common.
+type exchange struct {
+	pool  *Pool
+	req   *Request
+	sink  Sink
+	ctx   context.Context
+	start time.Time
+	res   Result
+	w     watchdog
+
+	tried []*endpoint
+	sends int // requests sent, for distinct request ids
+
+	freeUsed, learned, got500 bool
+	counted                   int // attempts that were not free
+	last                      verdict
+	limited                   bool // every attempt so far was rate limited
+	wait                      time.Duration
+	waitAfter, waitMS         string // of the shortest wait so far
+	released                  bool
+
+	// Guarded by w.mu.
+	open     bool   // Sink.Commit was called
+	gone     bool   // a write to the client failed
+	target   Target // of the attempt in progress or just ended
+	endpoint string
+	calls    int // calls made, that one included
+
+	triedRoom   [4]*endpoint
+	attemptRoom [1]Attempt
+}
+
+// verdict is how one attempt ended.
+type verdict struct {
+	outcome Outcome
+	fail    *Failure // for the client, unless another attempt follows; nil when it has its answer or is gone
+	retry   bool     // another endpoint may be tried
+	connect bool     // nothing was sent: the next try is free
+	repeat  bool     // send again to the same endpoint at once; not an attempt of its own
+	again   bool     // with repeat: because of a stale connection
+	final   bool     // the client has got (a part of) the answer, or is gone
+}
+
+// run is the loop over attempts.
+func (x *exchange) run() {
+	var (
+		last   *Attempt
+		same   = true
+		repeat *endpoint // send again there
+		again  bool
+	)
+	x.limited = true
+	for n := 0; n < maxAsks; n++ {
+		if v, over := x.over(); over {
+			x.finish(v)
+			return
+		}
+		t, reason, ok := x.req.Next(n, last, same)
+		if !ok || t.Upstream == nil {
+			break
+		}
+		ep := repeat
+		if ep == nil || !slices.Contains(t.Upstream.endpoints, ep) {
+			ep, again = t.Upstream.pick(x.tried), false
+		}
+		repeat = nil
+		a := Attempt{Target: t, Reason: reason, Start: time.Now()}
+		if ep == nil {
+			a.Outcome = NoEndpoint
+			if x.last.outcome == "" {
+				x.last = verdict{outcome: NoEndpoint, fail: madeFailure(NoEndpoint)}
+			}
+			last, same = x.record(a), false
+			x.limited = false
+			continue
+		}
+		a.Endpoint = ep.base
+		a.Free = again || (last != nil && x.last.connect && !x.freeUsed)
+		if a.Free && !again {
+			x.freeUsed = true
+		}
+		v := x.try(&a, ep, again)
+		if v.repeat {
+			// Not recorded: the first send did not reach a server, or taught us
+			// what this one does not understand.
+			repeat, again = ep, v.again
+			x.freeUsed = x.freeUsed || v.again
+			last, same = &a, true
+			continue
+		}
+		last = x.record(a)
+		x.note(v, a)
+		if v.final || !x.mayRetry(t.Upstream, v, last) {
+			break
+		}
+		same = t.Upstream.another(x.tried)
+	}
+	if x.last.outcome == "" {
+		x.last = verdict{outcome: NoEndpoint, fail: madeFailure(NoEndpoint)}
+	}
+	x.finish(x.last)
+}
+
+// record keeps an attempt and returns it where it is kept.
+func (x *exchange) record(a Attempt) *Attempt {
+	x.res.Attempts = append(x.res.Attempts, a)
+	return &x.res.Attempts[len(x.res.Attempts)-1]
+}
+
+// note takes an attempt's end into what the last answer is made of.
+func (x *exchange) note(v verdict, a Attempt) {
+	x.last = v
+	if !a.Free {
+		x.counted++
+	}
+	if v.outcome != UpRateLimited || v.fail == nil {
+		x.limited = false
+		return
+	}
+	if d, ok := retryWait(v.fail.RetryAfter, v.fail.RetryMS, time.Now()); ok && (x.waitAfter+x.waitMS == "" || d < x.wait) {
+		x.wait, x.waitAfter, x.waitMS = d, v.fail.RetryAfter, v.fail.RetryMS
+	}
+}
+
+// mayRetry tells whether another call may follow the one that ended with v.
+func (x *exchange) mayRetry(u *Upstream, v verdict, last *Attempt) bool {
+	if !v.retry {
+		return false
+	}
+	if v.connect && !x.freeUsed {
+		return true
+	}
+	if x.counted >= maxAttempts {
+		return false
+	}
+	if v.fail != nil && v.fail.Status == http.StatusInternalServerError {
+		if x.got500 {
+			return false
+		}
+		x.got500 = true
+	}
+	return x.pool.gate(x.ctx, u, last)
+}
+
+// over tells whether the client is gone or the process ends.
+func (x *exchange) over() (verdict, bool) {
+	if x.ctx.Err() != nil {
+		if errors.Is(context.Cause(x.ctx), ErrShuttingDown) {
+			return verdict{outcome: ShuttingDown, fail: madeFailure(ShuttingDown)}, true
+		}
+		return verdict{outcome: Canceled, final: true}, true
+	}
+	x.w.mu.Lock()
+	gone := x.gone
+	x.w.mu.Unlock()
+	if gone {
+		return verdict{outcome: Canceled, final: true}, true
+	}
+	return verdict{}, false
+}
+
+// finish turns the last verdict into the result; a failure goes in-band when a
+// comment has already opened the response.
+func (x *exchange) finish(v verdict) {
+	x.w.mu.Lock()
+	defer x.w.mu.Unlock()
+	x.res.Outcome, x.res.Committed = v.outcome, x.open
+	if v.outcome == Canceled {
+		x.res.Status, x.res.Abort = statusCanceled, x.open
+		return
+	}
+	if v.fail == nil {
+		return
+	}
+	f := v.fail
+	if x.limited && v.outcome == UpRateLimited && x.waitAfter+x.waitMS != "" {
+		f.RetryAfter, f.RetryMS = x.waitAfter, x.waitMS
+	}
+	f.NoRetry = f.Status >= 500 && x.counted > 1
+	if !x.open {
+		x.res.Status, x.res.Failure = f.Status, f
+		return
+	}
+	x.res.Status, x.res.Abort = http.StatusOK, true
+	x.res.Stream = true
+	_ = x.sink.FailInBand(*f) // the client may be gone; there is nobody left to tell
+}
+
+// ping writes a keep-alive comment; the watchdog calls it with w.mu held.
+func (x *exchange) ping() {
+	if x.gone {
+		return
+	}
+	if !x.open {
+		if x.endpoint == "" {
+			return // nothing is being tried
+		}
+		x.open = true
+		x.sink.Commit(Meta{Status: http.StatusOK, Header: http.Header{}, Stream: true, Length: -1,
+			Target: x.target, Endpoint: x.endpoint, Attempts: x.calls})
+	}
+	if err := x.sink.Write(comment); err != nil {
+		x.lost()
+	}
+}
+
+// lost notes that the client is gone and ends the attempt. w.mu is held.
+func (x *exchange) lost() {
+	x.gone = true
+	if x.w.cancel != nil {
+		x.w.kill(errClientGone)
+	}
+}
+
+// release hands the request's body back, once.
+func (x *exchange) release() {
+	if !x.released && x.req.Release != nil {
+		x.req.Release()
+	}
+	x.released = true
+}

@@ -1,0 +1,242 @@
+package upstream
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/upstream/wire"
+)
+
+// The states of an endpoint, as people see them.
+const (
+	stateStarting    = "starting"    // no check has returned yet
+	stateReady       = "ready"       // gets traffic
+	stateLoading     = "loading"     // answers that it is not ready yet
+	stateAsleep      = "asleep"      // a sleeping or paused engine
+	stateUnreachable = "unreachable" // its check gets no answer
+	stateFailing     = "failing"     // its check answers with an error
+)
+
+// EndpointStatus is one endpoint as it is now.
+type EndpointStatus struct {
+	URL         string
+	Ready       bool
+	State       string // starting ready loading asleep unreachable failing
+	Reason      string // in words, "" when ready
+	Since       time.Time
+	InFlight    int
+	LastError   string // of the last failed call, "" none; never an upstream's text
+	LastErrorAt time.Time
+}
+
+// settings is what a configuration change may replace under a living endpoint.
+type settings struct {
+	dialect   wire.Dialect
+	auth      string // value of Authorization, "" none
+	readiness Readiness
+	key       carrierKey
+	carrier   carrier
+}
+
+// endpoint is one replica: its connections, its health, its load. It outlives
+// configuration changes that keep its upstream's name and its URL.
+type endpoint struct {
+	upstream string
+	base     string // as configured, normalised, with dns:
+	url      *url.URL
+	paths    [4]*url.URL // by wire.API
+	set      atomic.Pointer[settings]
+
+	inflight atomic.Int64
+	lastOK   atomic.Int64 // Unix nanoseconds of the last sign of life from a call
+	alarmAt  atomic.Int64 // Unix nanoseconds of the last credential alarm
+
+	ready atomic.Bool
+	panic atomic.Bool // not ready, but to be tried when no other is
+	first chan struct{}
+
+	mu        sync.Mutex // guards what follows
+	state     string
+	reason    string
+	since     time.Time
+	everReady bool
+	ok, bad   int // checks in a row
+	checked   bool
+	lastErr   string
+	lastErrAt time.Time
+
+	sleep sleepProbe // of the check loop only
+	stop  context.CancelFunc
+}
+
+func newEndpoint(upstream, base string, now time.Time) (*endpoint, error) {
+	u, err := parseBase(strings.TrimPrefix(base, dnsPrefix))
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoint{upstream: upstream, base: base, url: u, first: make(chan struct{}), state: stateStarting, since: now}
+	for api := range e.paths {
+		e.paths[api] = join(u, wire.API(api).Path())
+	}
+	return e, nil
+}
+
+// status returns the endpoint as people see it.
+func (e *endpoint) status() EndpointStatus {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return EndpointStatus{
+		URL: e.base, Ready: e.ready.Load(), State: e.state, Reason: e.reason, Since: e.since,
+		InFlight: int(e.inflight.Load()), LastError: e.lastErr, LastErrorAt: e.lastErrAt,
+	}
+}
+
+// alive notes a sign of life; at most once a second, since many streams share it.
+func (e *endpoint) alive(now time.Time) {
+	n := now.UnixNano()
+	if old := e.lastOK.Load(); n-old > int64(time.Second) {
+		e.lastOK.CompareAndSwap(old, n)
+	}
+}
+
+// report takes the end of one call. Breakers, cool-downs and ramp-up will hang
+// on it (docs/ARCHITECTURE.md, seams); today it keeps the last failure.
+func (e *endpoint) report(o Outcome, now time.Time) {
+	switch o {
+	case Success, ClientError, Canceled, ShuttingDown:
+		return
+	}
+	e.mu.Lock()
+	e.lastErr, e.lastErrAt = string(o), now
+	e.mu.Unlock()
+}
+
+// result is what one check found.
+type result struct {
+	state  string // stateReady, or why not
+	reason string
+}
+
+// apply feeds one check's result into the state machine: the first decides
+// alone, then `down` in a row evict and `up` in a row admit. An engine that
+// says it sleeps is believed at once: requests to it would hang. It reports
+// whether readiness changed.
+func (e *endpoint) apply(r result, rd Readiness, started, now time.Time) (changed bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r.state == stateReady {
+		e.ok, e.bad = e.ok+1, 0
+	} else if r.state == stateUnreachable && e.lastOK.Load() >= started.Add(-rd.Interval).UnixNano() {
+		// Busy servers answer their health check late or never; one that is
+		// answering requests stays.
+		return false
+	} else {
+		e.ok, e.bad = 0, e.bad+1
+	}
+	was := e.ready.Load()
+	ready := was
+	switch {
+	case !e.checked:
+		ready = r.state == stateReady
+	case r.state == stateReady:
+		ready = was || e.ok >= rd.Up
+	default:
+		ready = was && e.bad < rd.Down && r.state != stateAsleep
+	}
+	state, reason := r.state, r.reason
+	switch {
+	case ready:
+		state, reason = stateReady, ""
+		e.everReady = true
+	case r.state == stateReady: // not often enough yet
+		state, reason = e.state, "the check passes again; waiting for one more"
+	}
+	if state != e.state || ready != was || !e.checked {
+		e.since = now
+	}
+	e.state, e.reason = state, reason
+	e.ready.Store(ready)
+	e.panic.Store(!ready && e.everReady && state == stateUnreachable)
+	if !e.checked {
+		e.checked = true
+		close(e.first)
+	}
+	return ready != was
+}
+
+// Upstream is a named set of endpoints under one configuration. It is
+// immutable but for its endpoints' state.
+type Upstream struct {
+	cfg                     Config
+	auth                    string
+	reqHeaders, respHeaders headerSet
+	endpoints               []*endpoint
+	caps                    *capabilities
+	turn                    atomic.Uint64
+}
+
+// capabilities is what was learned about the servers; it is kept over
+// configuration changes that keep the dialect, and forgotten when an endpoint
+// comes (back) up, perhaps as another version.
+type capabilities struct {
+	noUsage      atomic.Bool // refuses stream_options
+	noContinuous atomic.Bool // refuses continuous_usage_stats
+}
+
+func (c *capabilities) forget() {
+	c.noUsage.Store(false)
+	c.noContinuous.Store(false)
+}
+
+// Name is the upstream's configured name.
+func (u *Upstream) Name() string { return u.cfg.Name }
+
+// Dialect is the upstream's dialect, never "".
+func (u *Upstream) Dialect() wire.Dialect { return u.cfg.Dialect }
+
+// UsageExact tells whether every chunk's usage is asked for.
+func (u *Upstream) UsageExact() bool { return u.cfg.UsageExact }
+
+// Status returns the endpoints in configured order.
+func (u *Upstream) Status() []EndpointStatus {
+	out := make([]EndpointStatus, len(u.endpoints))
+	for i, e := range u.endpoints {
+		out[i] = e.status()
+	}
+	return out
+}
+
+// FirstCheckDone tells whether the first check of every endpoint has returned.
+func (u *Upstream) FirstCheckDone() bool {
+	for _, e := range u.endpoints {
+		select {
+		case <-e.first:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// Ready tells whether any endpoint gets traffic.
+func (u *Upstream) Ready() bool {
+	for _, e := range u.endpoints {
+		if e.ready.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// DeniedField returns the first member of the body that this upstream does not
+// let clients set, so that the request can be refused with a 400 naming it.
+func (u *Upstream) DeniedField(h *wire.Head, body []byte) (name string, denied bool) {
+	if len(u.cfg.DenyFields) == 0 {
+		return "", false
+	}
+	return h.Denied(body, u.cfg.DenyFields)
+}

@@ -1,0 +1,275 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+)
+
+// readyMax is the longest that Pool.Ready waits: an endpoint that does not
+// answer must not hold the process back.
+const readyMax = 2 * time.Second
+
+// drainTime is how long an answer that has ended may take to end its
+// connection's turn, so that the connection can be used again.
+const drainTime = 250 * time.Millisecond
+
+// PoolOptions configure a Pool. The zero value is usable.
+type PoolOptions struct {
+	Log *slog.Logger // nil = discard
+
+	carrier func(carrierKey) (carrier, error) // for tests; nil = newTransport
+	gate    retryGate                         // nil = every retry is allowed
+}
+
+// Pool owns the endpoints of all upstreams over configuration changes. It is
+// safe for concurrent use.
+type Pool struct {
+	log        *slog.Logger
+	newCarrier func(carrierKey) (carrier, error)
+	gate       retryGate
+
+	ctx    context.Context // of the check loops and drains
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	life   sync.Mutex // held to add to wg, so that Close can wait for it
+	ended  bool       // guarded by life
+
+	mu     sync.Mutex // guards what follows, and serialises Apply
+	ups    map[string]*Upstream
+	eps    map[endpointKey]*endpoint
+	closed bool
+}
+
+// endpointKey is an endpoint's identity over configuration changes.
+type endpointKey struct{ upstream, base string }
+
+// NewPool returns an empty pool. Close it.
+func NewPool(o PoolOptions) *Pool {
+	p := &Pool{log: o.Log, newCarrier: o.carrier, gate: o.gate, ups: map[string]*Upstream{}, eps: map[endpointKey]*endpoint{}}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.newCarrier == nil {
+		p.newCarrier = newTransport
+	}
+	if p.gate == nil {
+		p.gate = func(context.Context, *Upstream, *Attempt) bool { return true }
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// errClosed reports use after Close.
+var errClosed = errors.New("the pool is closed")
+
+// Apply makes the pool hold exactly the given upstreams and returns them by
+// name. An upstream whose configuration is the same as before is the same
+// *Upstream; endpoints of the same upstream name and URL keep their health,
+// load and connections (unless what connections depend on changed). Endpoints
+// that are gone are no longer checked; calls that are under way end normally
+// and their connections close after it. On error nothing has changed.
+func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosed
+	}
+	plan, err := p.plan(cfgs)
+	if err != nil {
+		return nil, err
+	}
+	ups := make(map[string]*Upstream, len(plan))
+	eps := make(map[endpointKey]*endpoint, len(p.eps))
+	for _, n := range plan {
+		for i, e := range n.up.endpoints {
+			eps[endpointKey{e.upstream, e.base}] = e
+			if n.sets == nil {
+				continue
+			}
+			old := e.set.Swap(n.sets[i])
+			if old != nil && old.carrier != n.sets[i].carrier {
+				old.carrier.CloseIdleConnections()
+			}
+		}
+		ups[n.up.cfg.Name] = n.up
+	}
+	for k, e := range eps {
+		if p.eps[k] == nil {
+			ctx, cancel := context.WithCancel(p.ctx)
+			e.stop = cancel
+			p.wg.Go(func() { p.watch(ctx, e) })
+		}
+	}
+	for k, e := range p.eps {
+		if eps[k] == nil {
+			e.stop()
+			e.set.Load().carrier.CloseIdleConnections()
+		}
+	}
+	p.ups, p.eps = ups, eps
+	out := make(map[string]*Upstream, len(ups))
+	for k, u := range ups {
+		out[k] = u
+	}
+	return out, nil
+}
+
+// planned is one upstream to be: sets, when not nil, are its endpoints' new settings.
+type planned struct {
+	up   *Upstream
+	sets []*settings
+}
+
+// plan works out everything that can fail.
+func (p *Pool) plan(cfgs []Config) ([]planned, error) {
+	out := make([]planned, 0, len(cfgs))
+	seen := map[string]bool{}
+	now := time.Now()
+	for _, c := range cfgs {
+		c, err := c.withDefaults()
+		if err != nil {
+			return nil, err
+		}
+		if seen[c.Name] {
+			return nil, fmt.Errorf("upstream %q is defined twice", c.Name)
+		}
+		seen[c.Name] = true
+		old := p.ups[c.Name]
+		if old != nil && reflect.DeepEqual(old.cfg, c) {
+			out = append(out, planned{up: old})
+			continue
+		}
+		n, err := p.build(c, old, now)
+		if err != nil {
+			return nil, fmt.Errorf("upstream %q: %w", c.Name, err)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+func (p *Pool) build(c Config, old *Upstream, now time.Time) (planned, error) {
+	u := &Upstream{cfg: c, reqHeaders: newHeaderSet(c.ReqHeaders, passable), respHeaders: newHeaderSet(c.RespHeaders, passable), caps: &capabilities{}}
+	if c.Credential != "" {
+		u.auth = "Bearer " + c.Credential
+	}
+	if old != nil && old.cfg.Dialect == c.Dialect {
+		u.caps = old.caps
+	}
+	n := planned{up: u}
+	for _, base := range c.Endpoints {
+		e := p.eps[endpointKey{c.Name, base}]
+		if e == nil {
+			var err error
+			if e, err = newEndpoint(c.Name, base, now); err != nil {
+				return planned{}, err
+			}
+		}
+		set := &settings{dialect: c.Dialect, auth: u.auth, readiness: c.Readiness, key: keyOf(&c, e.url.Scheme == "https")}
+		if cur := e.set.Load(); cur != nil && cur.key == set.key {
+			set.carrier = cur.carrier
+		} else {
+			var err error
+			if set.carrier, err = p.newCarrier(set.key); err != nil {
+				return planned{}, err
+			}
+		}
+		u.endpoints = append(u.endpoints, e)
+		n.sets = append(n.sets, set)
+	}
+	return n, nil
+}
+
+// forget drops what was learned about an upstream's servers.
+func (p *Pool) forget(name string) {
+	p.mu.Lock()
+	u := p.ups[name]
+	p.mu.Unlock()
+	if u != nil {
+		u.caps.forget()
+	}
+}
+
+// Ready waits until the first check of every endpoint has returned, ctx ends,
+// or limit (at most 2 s) has passed; it tells whether all have.
+func (p *Pool) Ready(ctx context.Context, limit time.Duration) bool {
+	p.mu.Lock()
+	var wait []chan struct{}
+	for _, e := range p.eps {
+		wait = append(wait, e.first)
+	}
+	p.mu.Unlock()
+	t := time.NewTimer(min(max(limit, 0), readyMax))
+	defer t.Stop()
+	for _, c := range wait {
+		select { // what is done counts even when the time is over
+		case <-c:
+			continue
+		default:
+		}
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+			return false
+		}
+	}
+	return true
+}
+
+// Close stops the checks, closes idle connections and waits for its goroutines.
+// Calls of Do that are under way are not cut; cancel their contexts.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	eps := p.eps
+	p.closed = true
+	p.mu.Unlock()
+	p.life.Lock()
+	p.ended = true
+	p.life.Unlock()
+	p.cancel()
+	p.wg.Wait()
+	for _, e := range eps {
+		e.set.Load().carrier.CloseIdleConnections()
+	}
+}
+
+// drain reads an ended answer's connection to its end in the background, so
+// that it can be used again; what does not end soon is cut by cancel.
+func (p *Pool) drain(body io.ReadCloser, cancel context.CancelCauseFunc) {
+	p.life.Lock()
+	if p.ended {
+		p.life.Unlock()
+		cancel(errClosed)
+		body.Close()
+		return
+	}
+	p.wg.Add(1)
+	p.life.Unlock()
+	go func() {
+		defer p.wg.Done()
+		stop := context.AfterFunc(p.ctx, func() { cancel(errClosed) })
+		defer stop()
+		t := time.AfterFunc(drainTime, func() { cancel(errDrained) })
+		defer t.Stop()
+		buf := readPool.Get().(*[readSize]byte)
+		for left := 64 << 10; left > 0; {
+			n, err := body.Read(buf[:])
+			if left -= n; err != nil {
+				break
+			}
+		}
+		readPool.Put(buf)
+		cancel(errDrained)
+		body.Close()
+	}()
+}
+
+var errDrained = errors.New("the answer has ended")

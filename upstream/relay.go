@@ -1,0 +1,264 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"sluice/upstream/wire"
+)
+
+// answer relays a 2xx. What it is, is told by its first byte: content types lie.
+func (c *call) answer() verdict {
+	if e := c.resp.Header.Get(hdrEncoding); e != "" && e != "identity" {
+		return c.relayOpaque()
+	}
+	buf := readPool.Get().(*[readSize]byte)
+	defer readPool.Put(buf)
+	n := 0
+	for {
+		m, err := c.resp.Body.Read(buf[n:])
+		n += m
+		if m > 0 {
+			c.x.w.touch()
+		}
+		kind := wire.Sniff(buf[:n])
+		switch {
+		case kind == wire.KindEvents:
+			return c.relayStream(buf[:], n, err)
+		case kind == wire.KindJSON, kind == wire.KindOther, n == len(buf):
+			return c.relayUnary(buf[:n], err)
+		case err == nil:
+		case err == io.EOF && n == 0 && c.x.req.Head.Stream:
+			c.att.Err = err
+			return verdict{outcome: Truncated, fail: madeFailure(Truncated), retry: true}
+		case err == io.EOF:
+			c.att.Err = errors.New("the upstream sent an empty answer")
+			return verdict{outcome: Invalid, fail: madeFailure(Invalid), retry: true}
+		default:
+			return c.broken(err)
+		}
+	}
+}
+
+// broken is a connection that failed before the commit point.
+func (c *call) broken(err error) verdict {
+	c.att.Err = err
+	if v, ok := c.interrupted(); ok {
+		return v
+	}
+	return verdict{outcome: Truncated, fail: madeFailure(Truncated), retry: true}
+}
+
+// commit opens the client's response unless a comment has; w.mu is held. After
+// it nothing is retried.
+func (c *call) commit(stream bool, length int64, contentType string) {
+	x := c.x
+	x.w.answered = true
+	x.w.written = x.w.now()
+	x.w.arm()
+	x.res.TTFT = x.w.written
+	x.res.Served, x.res.Endpoint, x.res.Stream = c.att.Target, c.ep.base, stream
+	x.res.Status = c.resp.StatusCode
+	if x.open {
+		x.res.Status = http.StatusOK
+		return
+	}
+	x.open = true
+	h := c.u.responseHeader(c.resp.Header)
+	if contentType != "" {
+		h[hdrContentType] = []string{contentType}
+	}
+	x.sink.Commit(Meta{Status: c.resp.StatusCode, Header: h, Stream: stream, Length: length,
+		Target: c.att.Target, Endpoint: c.ep.base, Attempts: x.calls})
+}
+
+// write sends p to the client; w.mu is held.
+func (c *call) write(p []byte) bool {
+	if len(p) == 0 {
+		return !c.x.gone
+	}
+	if c.x.gone {
+		return false
+	}
+	if err := c.x.sink.Write(p); err != nil {
+		c.att.Err = err
+		c.x.lost()
+		return false
+	}
+	c.x.w.written = c.x.w.now()
+	return true
+}
+
+// yield gives the request's body back once the answer streams and the carrier
+// has read all of it.
+func (c *call) yield() {
+	if !c.src.consumed() {
+		return
+	}
+	c.src.release()
+	putBytes(c.edited)
+	c.edited = nil
+	c.x.release()
+}
+
+// relayStream follows an event stream to its end: n bytes of buf have been read.
+func (c *call) relayStream(buf []byte, n int, err error) verdict {
+	x := c.x
+	c.stream = streamPool.Get().(*wire.Stream)
+	c.stream.Reset(wire.StreamOptions{
+		API: x.req.API, Dialect: c.set.dialect, EchoModel: x.req.EchoModel,
+		StripUsage: c.askedUsage, StripChunkUsage: c.askedEach,
+	})
+	x.w.mu.Lock()
+	x.w.stream = c.stream
+	x.w.mu.Unlock()
+	for {
+		if n > 0 {
+			if v, over := c.feed(buf[:n]); over {
+				return v
+			}
+		}
+		if err != nil {
+			return c.streamEnd(err)
+		}
+		n, err = c.resp.Body.Read(buf)
+		x.w.touch()
+	}
+}
+
+// feed passes one read on. over tells that the attempt has ended.
+func (c *call) feed(p []byte) (v verdict, over bool) {
+	x, s := c.x, c.stream
+	x.w.mu.Lock()
+	defer x.w.mu.Unlock()
+	out := s.Feed(p)
+	if !x.w.answered {
+		if info, before, failed := s.Error(); failed && before {
+			return c.refused(&refused{info: info, header: c.resp.Header}), true
+		}
+		if x.w.waiting && s.Stats().Events > 0 {
+			x.w.arrived()
+		}
+		switch {
+		case s.Committed():
+			c.commitStream()
+		case s.Done():
+			return c.endUncommitted(), true
+		default:
+			return verdict{}, false
+		}
+	} else {
+		c.ep.alive(time.Now())
+	}
+	if !c.write(out) {
+		return verdict{outcome: Canceled, final: true}, true
+	}
+	x.w.touch() // a slow client is not a silent upstream
+	if s.Done() {
+		return c.streamDone(), true
+	}
+	return verdict{}, false
+}
+
+func (c *call) commitStream() {
+	c.commit(true, -1, "text/event-stream")
+	c.ep.alive(time.Now())
+	c.yield()
+}
+
+// endUncommitted judges a stream that ended before its commit point; w.mu is held.
+func (c *call) endUncommitted() verdict {
+	s := c.stream
+	switch {
+	case s.Empty():
+		c.att.Err = errors.New("the upstream's stream has no event with data")
+		return verdict{outcome: Invalid, fail: madeFailure(Invalid), retry: true}
+	case !s.Complete():
+		c.att.Err = errors.New("the upstream's stream ended before its first token")
+		return verdict{outcome: Truncated, fail: madeFailure(Truncated), retry: true}
+	}
+	out := s.Commit() // a whole answer without content
+	c.commitStream()
+	if !c.write(out) {
+		return verdict{outcome: Canceled, final: true}
+	}
+	if s.Done() {
+		return c.streamDone()
+	}
+	return c.delivered()
+}
+
+// streamDone ends the client's answer at [DONE] at once; the connection may
+// still come to its end in the background. w.mu is held.
+func (c *call) streamDone() verdict {
+	c.kept = true
+	c.x.pool.drain(c.resp.Body, c.cancel)
+	return c.delivered()
+}
+
+// delivered is the verdict on a stream whose client has all that came.
+func (c *call) delivered() verdict {
+	s := c.stream
+	c.x.res.Finish = s.FinishReason()
+	if info, _, failed := s.Error(); failed {
+		r := refused{info: info}
+		c.att.Err = &statusError{status: info.Status}
+		return verdict{outcome: r.outcome(), final: true}
+	}
+	if !s.Complete() {
+		c.att.Err = errors.New("the upstream's stream has no finish reason")
+		return verdict{outcome: Truncated, final: true}
+	}
+	return verdict{outcome: Success, final: true}
+}
+
+// streamEnd is called when the upstream's body ended or broke.
+func (c *call) streamEnd(err error) verdict {
+	// Taken before the lock, which over() takes as well.
+	v, interrupted := c.interrupted()
+	x, s := c.x, c.stream
+	x.w.mu.Lock()
+	defer x.w.mu.Unlock()
+	if !interrupted && (err == io.EOF || s.Complete()) {
+		out := s.EOF()
+		if !x.w.answered {
+			if info, before, failed := s.Error(); failed && before {
+				return c.refused(&refused{info: info, header: c.resp.Header})
+			}
+			return c.endUncommitted()
+		}
+		if !c.write(out) {
+			return verdict{outcome: Canceled, final: true}
+		}
+		_, _, failed := s.Error()
+		if failed || s.Done() || s.Complete() {
+			return c.delivered()
+		}
+	}
+	if c.att.Err == nil {
+		c.att.Err = err
+	}
+	if !interrupted {
+		v = verdict{outcome: Truncated, fail: madeFailure(Truncated), retry: true}
+	}
+	if !x.w.answered {
+		return v
+	}
+	c.x.res.Finish = s.FinishReason()
+	v.final = true
+	if v.outcome == Canceled {
+		return v
+	}
+	// The client has a part: say in-band how it ended, and cut the connection.
+	f := *v.fail
+	v.fail, x.res.Abort = nil, true
+	if !s.Boundary() && !c.write([]byte("\n\n")) {
+		return v
+	}
+	if err := x.sink.FailInBand(f); err != nil {
+		x.lost()
+	}
+	return v
+}
