@@ -18,8 +18,18 @@ type Head struct {
 	head
 }
 
-// head holds the offsets; see scan.go.
-type head struct{}
+// head holds what Splice, Conversation and Denied need to find their way back.
+type head struct {
+	members []member // the first maxMembers, in order
+	more    int      // offset behind the last recorded one when there are more, else 0
+	close   int      // the closing brace
+	// Indexes into the body of values, end 0 when absent; the last one counts,
+	// as it does for every engine.
+	model, options, messages, prompt, instructions, input span
+}
+
+// member is one top-level member: its key without quotes and its value.
+type member struct{ key, val span }
 
 // Field is one top-level member with its raw JSON value.
 type Field struct {

@@ -1,0 +1,197 @@
+package wire
+
+// content is what the choices of an answer carry.
+type content struct {
+	any      bool  // something a client can see: ends the hold before the commit point
+	output   bool  // generated text, reasoning or tool call
+	answered bool  // generated text or tool call
+	chars    int64 // characters of output
+	choices  int   // elements of the array
+}
+
+// choiceSet remembers which choices started and which finished. Indexes above
+// 255 share the last place.
+type choiceSet struct {
+	seen, finished [4]uint64
+	count          int
+}
+
+func (c *choiceSet) start(index int64) {
+	i := uint64(min(max(index, 0), 255))
+	if c.seen[i>>6]&(1<<(i&63)) == 0 {
+		c.seen[i>>6] |= 1 << (i & 63)
+		c.count++
+	}
+}
+
+func (c *choiceSet) finish(index int64) {
+	i := uint64(min(max(index, 0), 255))
+	c.finished[i>>6] |= 1 << (i & 63)
+}
+
+// complete tells that at least one choice started and all of them finished.
+func (c *choiceSet) complete() bool { return c.count > 0 && c.seen == c.finished }
+
+// walk reads the array of choices at i and returns where the finish reason of
+// choice 0 is, or of the first that has one; end is 0 when none has.
+func (c *content) walk(b []byte, i int, set *choiceSet) (finish span) {
+	for a := arrayAt(b, i); a.next(); {
+		c.choices++
+		index, reason := int64(0), span{}
+		for o := objectAt(b, a.val); o.next(); {
+			switch string(b[o.key.start:o.key.end]) {
+			case "index":
+				index, _ = number(b, o.val, o.end, 0, false)
+			case "finish_reason":
+				if isString(b, o.val, o.end) && o.end-o.val > 2 {
+					c.any = true
+					reason = span{o.val, o.end}
+				}
+			case "delta", "message":
+				c.delta(b, o.val, o.end)
+			case "text":
+				c.text(b, o.val, o.end, true)
+			default:
+				c.any = c.any || carries(b, o.val, o.end)
+			}
+		}
+		set.start(index)
+		if reason.end > 0 {
+			set.finish(index)
+			if index == 0 || finish.end == 0 {
+				finish = reason
+			}
+		}
+	}
+	return finish
+}
+
+// delta walks the part of a choice that the model wrote.
+func (c *content) delta(b []byte, i, end int) {
+	if b[i] != '{' {
+		c.text(b, i, end, true)
+		return
+	}
+	for o := objectAt(b, i); o.next(); {
+		switch string(b[o.key.start:o.key.end]) {
+		case "role":
+		case "content", "tool_calls", "function_call", "refusal", "audio":
+			c.text(b, o.val, o.end, true)
+		case "reasoning", "reasoning_content":
+			c.text(b, o.val, o.end, false)
+		default: // nothing the model wrote, but the client's to see
+			c.any = c.any || carries(b, o.val, o.end)
+		}
+	}
+}
+
+// text notes one generated value.
+func (c *content) text(b []byte, i, end int, answer bool) {
+	if b[i] == '"' { // nearly always
+		if end-i > 2 {
+			c.any, c.output = true, true
+			c.answered = c.answered || answer
+			c.chars += textLen(b[i+1 : end-1])
+		}
+		return
+	}
+	if carries(b, i, end) {
+		c.any, c.output = true, true
+		c.answered = c.answered || answer
+		c.chars += deepTextLen(b[i:end])
+	}
+}
+
+// carries tells whether a value holds anything but null, empty strings and
+// empty arrays (however nested). It looks only for the first byte that does.
+func carries(b []byte, i, end int) bool {
+	switch b[i] {
+	case 'n':
+		return false
+	case '"':
+		return end-i > 2
+	case '[', '{':
+	default:
+		return true
+	}
+	for ; i < end; i++ {
+		switch b[i] {
+		case '"':
+			j := skipString(b, i)
+			if j < 0 {
+				return true
+			}
+			if k := skipSpace(b, j); k < end && b[k] == ':' {
+				i = k // a key
+				continue
+			}
+			if j-i > 2 {
+				return true
+			}
+			i = j - 1
+		case 'n': // null
+			i += 3
+		case '[', ']', '{', '}', ',', ' ', '\n', '\r', '\t':
+		default: // a number, true, false
+			return true
+		}
+	}
+	return false
+}
+
+// textLen counts the characters of a JSON string's inside: an escape is one, a
+// surrogate pair is one.
+func textLen(raw []byte) (n int64) {
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		if c == '\\' && i+1 < len(raw) {
+			i++
+			if raw[i] == 'u' {
+				if i+2 < len(raw) && raw[i+1]|0x20 == 'd' && raw[i+2]|0x20 >= 'c' && raw[i+2]|0x20 <= 'f' {
+					n-- // the second half of a pair
+				}
+				i += 4
+			}
+			n++
+			continue
+		}
+		if c&0xC0 != 0x80 {
+			n++
+		}
+	}
+	return n
+}
+
+// deepTextLen counts the characters of all strings in b that are neither keys
+// nor labels (id, type, role).
+func deepTextLen(b []byte) (n int64) {
+	label := false
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			j := skipString(b, i)
+			if j < 0 {
+				return n
+			}
+			inside := b[i+1 : j-1]
+			i = j - 1
+			if k := skipSpace(b, j); k < len(b) && b[k] == ':' {
+				i = k
+				switch string(inside) {
+				case "id", "type", "role":
+					label = true
+				default:
+					label = false
+				}
+				continue
+			}
+			if !label {
+				n += textLen(inside)
+			}
+			label = false
+		case ',', '{', '[':
+			label = false
+		}
+	}
+	return n
+}

@@ -1,0 +1,244 @@
+package wire
+
+import "bytes"
+
+// action is what becomes of an event.
+type action uint8
+
+const (
+	pass action = iota // as it came
+	edit               // without its usage, or with another model
+	drop               // it is there only because usage was injected
+)
+
+// chunk is what a structural scan of one event's JSON finds.
+type chunk struct {
+	keyStart, prev int  // of usage: the quote of its key, the end of the member before
+	usage, timings span // values; end 0 when absent
+	model          span
+	err            span
+	message        bool
+	flatError      bool // "object":"error"
+	list           bool // choices is an array
+	useful         bool // members that a usage-only event does not have
+	typ            span // responses
+	response       span
+	status         span
+	delta          span
+	content        content
+	finish         span
+	cutUsage       bool
+}
+
+// scan walks the top level of the object in b; false when it is none.
+func (e *chunk) scan(b []byte, set *choiceSet) bool {
+	o := objectAt(b, skipSpace(b, 0))
+	for o.next() {
+		key := b[o.key.start:o.key.end]
+		if bytes.IndexByte(key, '\\') >= 0 && len(key) < 128 {
+			key, _ = appendUnescaped(nil, key)
+		}
+		v := span{o.val, o.end}
+		switch string(key) {
+		case "choices":
+			if b[o.val] == '[' {
+				e.list = true
+				e.finish = e.content.walk(b, o.val, set)
+			}
+		case "usage":
+			e.usage, e.keyStart, e.prev = v, o.key.start-1, o.prev
+		case "id", "created", "system_fingerprint", "service_tier", "obfuscation", "moderation":
+		case "object":
+			e.flatError = stringIs(b, v.start, v.end, "error")
+		case "model":
+			e.model = v
+		case "timings":
+			e.timings, e.useful = v, true
+		case "error":
+			if truthy(b, v) {
+				e.err = v
+			}
+		case "message":
+			e.message = true
+			e.useful = true
+		case "type":
+			e.typ = v
+		case "response":
+			e.response = v
+		case "delta":
+			e.delta = v
+		default:
+			e.useful = e.useful || carries(b, v.start, v.end)
+		}
+	}
+	end := o.close()
+	return end >= 0 && skipSpace(b, end) == len(b)
+}
+
+// truthy tells an error from "error":null, false, "" and {}.
+func truthy(b []byte, v span) bool {
+	switch b[v.start] {
+	case '{', '[', '"':
+		return v.end-v.start > 2
+	}
+	return b[v.start] == 't'
+}
+
+// event meters one event and decides what becomes of it. seen is how many bytes
+// of the stream there were up to its end.
+func (s *Stream) event(whole []byte, seen int) action {
+	if s.lines == 0 {
+		return pass
+	}
+	if len(whole) > eventLimit {
+		s.stats.Oversize = true
+		if !s.done {
+			s.stats.Events++
+			s.committed = true
+		}
+		return pass
+	}
+	if seen > holdLimit && !s.done {
+		s.committed = true
+	}
+	data := whole[s.data.start:s.data.end]
+	if s.lines > 1 {
+		data = s.joined
+	}
+	switch t := bytes.TrimSpace(data); {
+	case len(t) == 0:
+		return pass
+	case t[0] == '[' && string(t) == "[DONE]":
+		s.done = true
+		return pass
+	}
+	e := &s.chunk
+	*e = chunk{}
+	before := s.choices
+	ok := e.scan(data, &s.choices)
+	if s.done || !ok {
+		s.choices = before
+	}
+	if ok {
+		s.meter(data, e)
+	} else if !s.done {
+		s.malformed(data)
+	}
+	if s.done || !ok {
+		return pass
+	}
+	s.stats.Events++
+	if e.err.end > 0 || e.flatError && e.message || s.named && !e.list {
+		s.fail(data)
+		return pass
+	}
+	if s.o.API == Responses {
+		s.typed(data, e)
+	} else {
+		s.choicesSeen(data, e)
+	}
+	if s.edits {
+		return s.judge(data, e)
+	}
+	return pass
+}
+
+// malformed counts an event that is not a JSON object. A bare string under
+// `event: error` is an error all the same.
+func (s *Stream) malformed(data []byte) {
+	s.stats.Malformed++
+	if s.named {
+		s.fail(data)
+	}
+}
+
+func (s *Stream) fail(data []byte) {
+	if s.failed {
+		return
+	}
+	s.failed, s.early = true, !s.committed
+	s.err = streamError(data, s.o.Dialect)
+}
+
+// meter takes usage: the last non-null one counts.
+func (s *Stream) meter(b []byte, e *chunk) {
+	if e.usage.end > 0 && b[e.usage.start] == '{' {
+		s.setUsage(b, e.usage.start)
+	}
+	if e.response.end > 0 && s.o.API == Responses {
+		for o := objectAt(b, e.response.start); o.next(); {
+			switch {
+			case o.is("usage"):
+				s.setUsage(b, o.val)
+			case o.is("status"):
+				e.status = span{o.val, o.end}
+			}
+		}
+	}
+	if e.timings.end > 0 {
+		if u, ok, n := parseTimings(b, e.timings.start); ok {
+			s.timings, s.hasTimings = u, true
+			s.stats.Clamped += n
+		}
+	}
+}
+
+func (s *Stream) setUsage(b []byte, i int) {
+	if u, ok, n := parseUsage(b, i); ok {
+		s.usage, s.hasUsage = u, true
+		s.stats.Clamped += n
+	}
+}
+
+// choicesSeen is the commit point and the counts of chat and completions.
+func (s *Stream) choicesSeen(b []byte, e *chunk) {
+	c := &e.content
+	s.stats.Chars += c.chars
+	if c.output {
+		s.stats.ContentEvents++
+	}
+	s.answered = s.answered || c.answered
+	if e.finish.end > 0 {
+		s.finish = append(s.finish[:0], b[e.finish.start+1:e.finish.end-1]...)
+	}
+	if c.any || !e.list && e.usage.end == 0 && e.timings.end == 0 {
+		s.committed = true
+	}
+}
+
+// typed is the same for the events of the Responses API, which say what they are.
+func (s *Stream) typed(b []byte, e *chunk) {
+	if !isString(b, e.typ.start, e.typ.end) {
+		s.committed = true
+		return
+	}
+	typ := b[e.typ.start+1 : e.typ.end-1]
+	switch string(typ) {
+	case "response.created", "response.queued", "response.in_progress", "response.output_item.added",
+		"response.content_part.added", "response.reasoning_summary_part.added":
+		return
+	case "error", "response.failed":
+		s.terminal = string(typ) != "error"
+		s.finish = append(s.finish[:0], "failed"...)
+		s.fail(b)
+		return
+	case "response.completed", "response.incomplete":
+		s.terminal = true
+		if isString(b, e.status.start, e.status.end) {
+			s.finish = append(s.finish[:0], b[e.status.start+1:e.status.end-1]...)
+		} else {
+			s.finish = append(s.finish[:0], typ[len("response."):]...)
+		}
+	}
+	if bytes.HasSuffix(typ, []byte(".delta")) && e.delta.end > 0 {
+		var c content
+		c.text(b, e.delta.start, e.delta.end, !bytes.HasPrefix(typ, []byte("response.reasoning")))
+		if !c.any {
+			return
+		}
+		s.stats.ContentEvents++
+		s.stats.Chars += c.chars
+		s.answered = s.answered || c.answered
+	}
+	s.committed = true
+}
