@@ -153,35 +153,53 @@ func keyOf(e *Event) armKey {
 // configured or beyond the cap are the arm "other", which is not cached under
 // the stranger's name: strangers cost no memory.
 func (t *armTable) of(e *Event) *arm {
-	k := keyOf(e)
-	if a, ok := t.arms.get(k); ok {
+	raw := armKey{e.Model, e.Experiment, e.Assigned, e.Role}
+	if a, ok := t.arms.get(raw); ok {
 		return a
 	}
+	k := keyOf(e)
 	if t.known != nil && k.model != other && !t.known(k.model) {
 		k.model = other
-		if a, ok := t.arms.get(k); ok {
-			return a
-		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a, ok := t.arms.get(k); ok {
+	a, ok := t.arms.get(k)
+	if !ok && !t.admit("sluice_requests_total", armSeries) {
+		k = armKey{other, other, other, k.role}
+		a, ok = t.arms.get(k)
+	}
+	own := raw == k || raw == armKey{k.model, "", "", ""} && k.experiment == none && k.variant == defaultVariant ||
+		raw == armKey{k.model, k.experiment, k.variant, ""} // absent names are empty in events
+	if ok && !own {
 		return a
 	}
-	if !t.admit("sluice_requests_total", armSeries) {
-		k = armKey{other, other, other, k.role}
-		if a, ok := t.arms.get(k); ok {
-			return a
-		}
+	if !ok {
+		a = t.newArm(k)
 	}
-	a := t.newArm(k)
-	t.arms.edit(func(m map[armKey]*arm) { m[k] = a })
+	t.arms.edit(func(m map[armKey]*arm) {
+		m[k] = a
+		if own {
+			m[raw] = a
+		}
+	})
 	return a
 }
 
-// admit reserves n series, or counts the overflow of metric.
+// each calls f once for every arm.
+func (t *armTable) each(f func(a *arm)) {
+	if m := t.arms.m.Load(); m != nil {
+		for k, a := range *m {
+			if k == a.key {
+				f(a)
+			}
+		}
+	}
+}
+
+// admit reserves n series, or counts the overflow of metric; 0 is for the
+// series that others are folded into.
 func (t *armTable) admit(metric string, n int) bool {
-	if t.used+n > t.maxUsed {
+	if n > 0 && t.used+n > t.maxUsed {
 		t.f.overflow.WithLabelValues(metric).Inc()
 		return false
 	}
@@ -232,10 +250,10 @@ func (l *lazyObserver) Observe(v float64) {
 // api returns the arm's request counters for one API, all outcomes at 0 from
 // the start: rate() then sees the first error.
 func (t *armTable) api(a *arm, api string) *apiArm {
-	api = label(api, other)
 	if c, ok := a.requests.get(api); ok {
 		return c
 	}
+	api = label(api, other)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.requests.len() >= maxAPIs {
@@ -257,12 +275,15 @@ func (t *armTable) api(a *arm, api string) *apiArm {
 
 // reason bounds the words of reason labels.
 func (t *armTable) reason(s string) string {
-	s = label(s, none)
 	if _, ok := t.reasons.get(s); ok {
 		return s
 	}
+	s = label(s, none)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if _, ok := t.reasons.get(s); ok {
+		return s
+	}
 	if t.reasons.len() >= maxReasons {
 		return other
 	}
@@ -277,10 +298,13 @@ func (t *armTable) forget(experiment string) {
 	match := prometheus.Labels{"experiment": experiment}
 	t.arms.edit(func(m map[armKey]*arm) {
 		for k, a := range m {
-			if k.experiment == experiment {
-				t.used -= armSeries + max(0, a.requests.len()-1)*outcomes + a.attempts.len() + a.reasons.len()
-				delete(m, k)
+			if a.key.experiment != experiment {
+				continue
 			}
+			if k == a.key {
+				t.used -= armSeries + max(0, a.requests.len()-1)*outcomes + a.attempts.len() + a.reasons.len()
+			}
+			delete(m, k)
 		}
 	})
 	t.falls.edit(func(m map[fallKey]prometheus.Counter) {

@@ -189,19 +189,15 @@ func collectUpstreams(states []UpstreamState, emit func(*prometheus.Desc, float6
 // units sums each variant's distinct units over the models it serves.
 func (t *armTable) units() map[[2]string]int64 {
 	out := map[[2]string]int64{}
-	m := t.arms.m.Load()
-	if m == nil {
-		return out
-	}
 	now := time.Now()
-	for k, a := range *m {
-		if k.experiment == none || k.role != RolePrimary {
-			continue
+	t.each(func(a *arm) {
+		if a.key.experiment == none || a.key.role != RolePrimary {
+			return
 		}
 		a.live.mu.Lock()
-		out[[2]string{k.experiment, k.variant}] += a.live.unitCount(now)
-		a.live.mu.Unlock()
-	}
+		defer a.live.mu.Unlock()
+		out[[2]string{a.key.experiment, a.key.variant}] += a.live.unitCount(now)
+	})
 	return out
 }
 

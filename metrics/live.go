@@ -101,13 +101,11 @@ func (l *live) observe(now time.Time, e *Event, t *Totals, oc int) {
 func (r *Recorder) Live() []ArmStats {
 	now := time.Now()
 	var out []ArmStats
-	if m := r.arms.arms.m.Load(); m != nil {
-		for k, a := range *m {
-			st := a.live.stats(now)
-			st.Model, st.Experiment, st.Variant, st.Role = k.model, k.experiment, k.variant, k.role
-			out = append(out, st)
-		}
-	}
+	r.arms.each(func(a *arm) {
+		st, k := a.live.stats(now), a.key
+		st.Model, st.Experiment, st.Variant, st.Role = k.model, k.experiment, k.variant, k.role
+		out = append(out, st)
+	})
 	slices.SortFunc(out, func(a, b ArmStats) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.Experiment, b.Experiment), cmp.Compare(a.Variant, b.Variant), cmp.Compare(a.Role, b.Role))
 	})

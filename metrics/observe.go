@@ -154,6 +154,9 @@ func child[K comparable, V any](t *armTable, s *small[K, V], k K, metric string,
 
 // upstream returns an upstream's own counters; beyond the cap it is "other".
 func (t *armTable) upstream(name string) *upstreamArm {
+	if u, ok := t.ups.get(name); ok {
+		return u
+	}
 	name = label(name, other)
 	mk := func(n string) func() *upstreamArm {
 		return func() *upstreamArm {
@@ -183,6 +186,9 @@ func (t *armTable) attempt(a *arm, upstream string, oc int) prometheus.Counter {
 }
 
 func (t *armTable) assignment(a *arm, reason string) prometheus.Counter {
+	if c, ok := a.reasons.get(reason); ok {
+		return c
+	}
 	reason = t.reason(reason)
 	with := func() prometheus.Counter {
 		return t.f.assignments.WithLabelValues(a.key.experiment, a.key.variant, reason)
@@ -227,8 +233,11 @@ func (t *armTable) retry(upstream string, oc int) prometheus.Counter {
 
 // overheadOf is outside the cap: it has the few words of the api label.
 func (t *armTable) overheadOf(api string) prometheus.Observer {
+	if o, ok := t.overhead.get(api); ok {
+		return o
+	}
 	api = label(api, other)
-	if _, ok := t.overhead.get(api); !ok && t.overhead.len() >= maxAPIs {
+	if t.overhead.len() >= maxAPIs {
 		api = other
 	}
 	o, _ := child(t, &t.overhead, api, "", 0, func() prometheus.Observer { return t.f.overhead.WithLabelValues(api) })
