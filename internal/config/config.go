@@ -29,10 +29,12 @@ type Config struct {
 	Resources *router.Document     `json:"resources" desc:"Seeds objects that do not exist yet; never interpolated."`
 
 	origins   map[string]Origin
-	resources *node             // for Locate
-	file      string            // Sources.Path
-	env       map[string]string // for Secret
-	warnings  []string
+	resources *node  // for Locate
+	file      string // Sources.Path
+	// getenv is for Secret; a function, so that printing a Config cannot show
+	// the environment.
+	getenv   func(string) string
+	warnings []string
 }
 
 // Server are the settings of the data plane's listener.
@@ -115,6 +117,7 @@ func Default() *Config {
 		Storage: Storage{URL: "sqlite:data/sluice.db"},
 		Log:     Log{Format: "json", Level: "info", Access: "stdout"},
 		DataDir: "data",
+		getenv:  func(string) string { return "" },
 	}
 }
 

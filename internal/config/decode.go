@@ -27,6 +27,15 @@ var (
 	gpuType            = reflect.TypeFor[router.GPU]()
 )
 
+// required are the members that must be written even when they are zero: a
+// weight that is left out is not a weight of 0.
+var required = map[reflect.Type][]string{
+	reflect.TypeFor[router.Upstream]():   {"name"},
+	reflect.TypeFor[router.Model]():      {"name"},
+	reflect.TypeFor[router.Experiment](): {"key"},
+	reflect.TypeFor[router.Variant]():    {"name", "weight"},
+}
+
 // decoder puts nodes into Go values by their json tags, strictly, and collects
 // every fault with its place.
 type decoder struct {
@@ -47,7 +56,7 @@ func (d *decoder) want(n *node, path, want string) {
 		got = "a mapping"
 	case n.kind == listNode:
 		got = "a list"
-	case n.interpolated:
+	case n.hidden:
 		got = "what the variable holds"
 	case n.text == "":
 		got = "an empty string"
@@ -212,6 +221,11 @@ func (d *decoder) structure(n *node, v reflect.Value, path string) {
 		d.decode(n.items[i], v.FieldByIndex(f.Index), join(path, k.text))
 		d.enum(n.items[i], f, v.FieldByIndex(f.Index), join(path, k.text))
 	}
+	for _, name := range required[v.Type()] {
+		if m := n.member(name); m == nil || m.kind == nullNode {
+			d.fail(n, join(path, name), "%s: `%s` is missing", path, name)
+		}
+	}
 }
 
 // unknownKey words the message, with help for a section in the wrong place.
@@ -245,7 +259,7 @@ func (d *decoder) enum(n *node, f reflect.StructField, v reflect.Value, path str
 			return
 		}
 	}
-	if n.interpolated {
+	if n.hidden {
 		d.want(n, path, strings.Join(values, " or "))
 		return
 	}

@@ -45,7 +45,7 @@ func (e *expander) expand(n *node, path string) {
 			n.kind = nullNode // one fault is enough: not also a wrong type
 			return
 		}
-		n.text, n.interpolated = text, used
+		n.text, n.interpolated, n.hidden = text, used, used
 		if used && text == "" {
 			n.kind = nullNode // an empty variable is "not set"
 		}

@@ -45,20 +45,21 @@ func Load(src Sources) (*Config, error) {
 	c := Default()
 	c.origins = map[string]Origin{}
 	c.file = src.Path
-	c.env = envMap(src.Env)
+	env := envMap(src.Env)
+	c.getenv = func(name string) string { return env[name] }
 	var problems Problems
 	if src.Path != "" || src.Data != nil {
-		problems = c.loadFile(src)
+		problems = c.loadFile(src, env)
 	}
-	problems = append(problems, c.loadText(src)...)
+	problems = append(problems, c.loadText(src, env)...)
 	if err := problems.orNil(); err != nil {
 		return nil, err
 	}
-	c.warnEnv()
+	c.warnEnv(env)
 	return c, nil
 }
 
-func (c *Config) loadFile(src Sources) Problems {
+func (c *Config) loadFile(src Sources, env map[string]string) Problems {
 	data := src.Data
 	if data == nil {
 		var err error
@@ -73,7 +74,7 @@ func (c *Config) loadFile(src Sources) Problems {
 	if root.kind != mappingNode {
 		return Problems{root.pos.problem("", "want a mapping with server, admin, storage, …; `sluice config example` prints one")}
 	}
-	e := expander{env: c.env, dir: filepath.Dir(src.Path)}
+	e := expander{env: env, dir: filepath.Dir(src.Path)}
 	e.expand(root, "")
 	d := decoder{origin: func(path string, n *node) {
 		c.origins[path] = Origin{"file", fmt.Sprintf("%s:%d:%d", n.pos.Source, n.pos.Line, n.pos.Column), n.pos}
@@ -91,7 +92,7 @@ func (c *Config) loadFile(src Sources) Problems {
 }
 
 // loadText puts variables, then flags over what the file said.
-func (c *Config) loadText(src Sources) (problems Problems) {
+func (c *Config) loadText(src Sources, env map[string]string) (problems Problems) {
 	known := settings()
 	set := func(s setting, text, source, kind string) {
 		d := decoder{}
@@ -106,7 +107,7 @@ func (c *Config) loadText(src Sources) (problems Problems) {
 		}
 	}
 	for _, s := range known {
-		if text, ok := c.env[s.env]; ok && text != "" { // empty: not set, as in most tools
+		if text, ok := env[s.env]; ok && text != "" { // empty: not set, as in most tools
 			set(s, text, s.env, "env")
 		}
 	}
@@ -124,13 +125,13 @@ func (c *Config) loadText(src Sources) (problems Problems) {
 
 // warnEnv remarks on variables that look like a mistyped setting. Others are
 // left alone: Kubernetes sets SLUICE_PORT and the like for a service.
-func (c *Config) warnEnv() {
+func (c *Config) warnEnv(env map[string]string) {
 	var names []string
 	for _, s := range settings() {
 		names = append(names, s.env)
 	}
 	names = append(names, otherEnv...)
-	for _, name := range slices.Sorted(keysOf(c.env)) {
+	for _, name := range slices.Sorted(keysOf(env)) {
 		if !strings.HasPrefix(name, "SLUICE_") || slices.Contains(names, name) {
 			continue
 		}

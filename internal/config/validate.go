@@ -104,8 +104,8 @@ func (v *validator) address(path, addr string) bool {
 func sameAddress(a, b string) bool {
 	ha, pa, _ := net.SplitHostPort(a)
 	hb, pb, _ := net.SplitHostPort(b)
-	any := func(h string) bool { return h == "" || h == "0.0.0.0" || h == "::" }
-	return pa == pb && pa != "0" && (ha == hb || any(ha) || any(hb))
+	every := func(h string) bool { return h == "" || h == "0.0.0.0" || h == "::" }
+	return pa == pb && pa != "0" && (ha == hb || every(ha) || every(hb))
 }
 
 func (v *validator) server() {
@@ -277,7 +277,7 @@ func (c *Config) secret(name string) (string, error) {
 	case !ok:
 		return "", fmt.Errorf("there is no secret %q: add secrets: {%s: {env: VARIABLE}} or {file: /path}", name, name)
 	case ref.Env != "":
-		if v := c.env[ref.Env]; v != "" {
+		if v := c.getenv(ref.Env); v != "" {
 			return v, nil
 		}
 		return "", fmt.Errorf("secret %q: the variable %s is not set", name, ref.Env)

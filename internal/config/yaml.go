@@ -38,9 +38,10 @@ type node struct {
 	pos   Pos
 	keys  []*node // of a mapping, beside items
 	items []*node
-	// interpolated: text came from a variable, so its type is the reader's and
-	// its content must not be shown.
+	// interpolated: text came from outside the file, so its type is the reader's.
 	interpolated bool
+	// hidden: text may be a secret that was put where none belongs; never shown.
+	hidden bool
 }
 
 // member returns the value of a mapping's key, nil without one.
