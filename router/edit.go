@@ -1,277 +1,173 @@
 package router
 
 import (
-	"encoding/json"
-	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
 // EditError is an edit that cannot be made, though its input is well formed.
 type EditError struct {
-	Code    string // not_found | already_exists | invalid_state | in_use | runtime_field
+	Code    string // one of the Code constants
 	Object  string // "experiment/chat-v2"
 	Message string // says what to do
 }
 
 func (e *EditError) Error() string { return e.Object + ": " + e.Message }
 
-// ApplyOptions steer ReplaceDocument.
-type ApplyOptions struct {
-	Prune   bool // delete what next does not name
-	Runtime bool // also set the runtime members: state, kills, weights of a ramp
-	Force   bool // restart a rolled-back generation; prune experiments that run
+// The codes of an EditError.
+const (
+	CodeNotFound     = "not_found"
+	CodeExists       = "already_exists"
+	CodeInvalidState = "invalid_state"
+	CodeInUse        = "in_use"
+	CodeRuntimeField = "runtime_field"
+)
+
+func notFound(kind, name string) error {
+	return &EditError{CodeNotFound, kind + "/" + clip(name), fmt.Sprintf("there is no %s %q", kind, clip(name))}
 }
 
-// ApplyReport says what ReplaceDocument did and what it left alone.
-type ApplyReport struct {
-	Changes []DiffLine `json:"changes"`
-	// Drift are runtime members that differ and were kept (no Runtime).
-	Drift []DiffLine `json:"drift,omitempty"`
-	// Unpruned are objects that next does not name and that were kept (no Prune).
-	Unpruned []string `json:"unpruned,omitempty"`
+// edit makes f's change to a copy, fills in and stamps what the server keeps,
+// validates the whole, and only then lets doc have it: an edit that fails
+// leaves doc as it was. Paths of problems below self are told relative to it.
+//
+// Every exported edit takes the document as it is, the revision the write will
+// have and the time of the write; its error is an *EditError or Problems.
+func edit(doc *Document, revision int64, now time.Time, self func(*Document) string, f func(*Document) error) error {
+	next := doc.Clone()
+	if err := f(next); err != nil {
+		return err
+	}
+	if err := Normalize(next, doc, revision, now, nil); err != nil {
+		return relative(err, self(next))
+	}
+	if ps := Validate(next, ValidateOptions{}); len(ps) > 0 {
+		return relative(ps, self(next))
+	}
+	*doc = *next
+	return nil
 }
 
-// SeedReport says what Seed added and what it left out, and why.
-type SeedReport struct {
-	Added   []string   `json:"added"`
-	Skipped []SeedSkip `json:"skipped,omitempty"`
+func relative(err error, self string) error {
+	ps, ok := err.(Problems)
+	if !ok || self == "" {
+		return err
+	}
+	for i := range ps {
+		if rest, below := strings.CutPrefix(ps[i].Path, self+"/"); below {
+			ps[i].Path = "/" + rest
+		}
+	}
+	return ps
 }
 
-// SeedSkip is an object that a seed did not add: it exists, it was deleted, or
-// something it refers to is missing.
-type SeedSkip struct {
-	Object string `json:"object"`
-	Why    string `json:"why"` // exists | deleted | "upstream/v1 is missing"
+// reduce is edit for what must always work (rollback, kill, pause): a fault
+// elsewhere in the document does not hold it up.
+func reduce(doc *Document, revision int64, now time.Time, key string, f func(*Experiment) error) error {
+	next := doc.Clone()
+	e := next.Experiment(key)
+	if e == nil {
+		return notFound("experiment", key)
+	}
+	if err := f(e); err != nil {
+		return err
+	}
+	now = now.UTC().Truncate(time.Millisecond)
+	stamp(next, doc, revision, now)
+	next.Revision = revision
+	*doc = *next
+	return nil
 }
 
-// DiffLine is one changed object of a semantic diff.
-type DiffLine struct {
-	Object string   `json:"object"` // "experiment/chat-v2"
-	Action string   `json:"action"` // create | update | delete
-	Fields []string `json:"fields"` // "variants/canary/weight: 1000 → 2000"
+func selfExperiment(key string) func(*Document) string {
+	return func(d *Document) string {
+		return at("/experiments", slices.IndexFunc(d.Experiments, func(e Experiment) bool { return e.Key == key }))
+	}
 }
 
-// Preview says who would move under new weights.
-type Preview struct {
-	MovedBuckets int     `json:"moved_buckets"`
-	Share        float64 `json:"share"` // of all units, 0..1
-	Moves        []Move  `json:"moves"`
-	Safe         bool    `json:"safe"`         // only baseline → one variant, or variants → baseline
-	CarryOver    bool    `json:"carry_over"`   // units go from one treatment to another
-	NeedsReason  bool    `json:"needs_reason"` // CarryOver
+func editExperiment(doc *Document, revision int64, now time.Time, key string, f func(*Experiment) error) error {
+	return edit(doc, revision, now, selfExperiment(key), func(d *Document) error {
+		e := d.Experiment(key)
+		if e == nil {
+			return notFound("experiment", key)
+		}
+		return f(e)
+	})
 }
 
-// Move is one stream of buckets between two variants.
-type Move struct {
-	From    string  `json:"from"`
-	To      string  `json:"to"`
-	Buckets int     `json:"buckets"`
-	Share   float64 `json:"share"`
-}
-
-var errBuilding = errors.New("router: not built yet")
-
-// Every edit below takes the document as it is, the revision the write will
-// have and the time of the write. It changes doc only when it returns nil;
-// otherwise the error is an *EditError or Problems.
-
-// CreateExperiment adds e with its defaults filled in (state draft or running).
+// CreateExperiment adds e with its defaults filled in. It begins as a draft or,
+// where e says so, running.
 func CreateExperiment(doc *Document, revision int64, now time.Time, e Experiment) error {
-	return errBuilding
+	return edit(doc, revision, now, selfExperiment(e.Key), func(d *Document) error {
+		return addExperiment(d, e)
+	})
 }
 
-// PatchExperiment applies an RFC 7396 merge patch to the API form of an
-// experiment. Runtime members are refused, naming the verb; weights in it take
-// the path of SetWeights.
-func PatchExperiment(doc *Document, revision int64, now time.Time, key string, patch []byte) error {
-	return errBuilding
+func addExperiment(d *Document, e Experiment) error {
+	object := "experiment/" + clip(e.Key)
+	if d.Experiment(e.Key) != nil {
+		return &EditError{CodeExists, object, "an experiment with this key exists; change it, or choose another key"}
+	}
+	if e.State != "" && e.State != StateDraft && e.State != StateRunning {
+		return &EditError{CodeInvalidState, object, fmt.Sprintf("an experiment begins as %s or %s, not %q", StateDraft, StateRunning, clip(e.State))}
+	}
+	if e.Allocation != nil || e.Generation > 1 || e.GenRevision != 0 || e.Winner != "" {
+		return &EditError{CodeRuntimeField, object, "allocation, generation, gen_revision and winner are kept by the server; leave them out"}
+	}
+	e = cloneExperiment(e)
+	for _, v := range e.Variants {
+		if v.State == VariantKilled {
+			return &EditError{CodeRuntimeField, object, fmt.Sprintf("the variant %q cannot begin killed; give it weight 0", v.Name)}
+		}
+	}
+	e.Generation = 0 // Normalize begins the first one at this revision
+	e.CreatedAt, e.UpdatedAt, e.UpdatedRevision = time.Time{}, time.Time{}, 0
+	d.raise("experiment/" + e.Key)
+	d.Experiments = append(d.Experiments, e)
+	return nil
 }
 
-// SetWeights sets the weights (basis points) of every variant, moving as few
-// buckets as the change needs. A killed variant may only fall.
-func SetWeights(doc *Document, revision int64, now time.Time, key string, weights map[string]int) error {
-	return errBuilding
-}
-
-// PreviewWeights says who would move; doc is not changed.
-func PreviewWeights(doc *Document, key string, weights map[string]int) (Preview, error) {
-	return Preview{}, errBuilding
-}
-
-// Start runs an experiment; from rolled_back, completed and promoted it begins a new
-// generation: kills are cleared, the ownership table is kept.
-func Start(doc *Document, revision int64, now time.Time, key string) error { return errBuilding }
-
-// Pause freezes enrolment; assigned units stay. Pausing a paused experiment changes nothing.
-func Pause(doc *Document, revision int64, now time.Time, key string) error { return errBuilding }
-
-// Resume runs a paused experiment again within its generation.
-func Resume(doc *Document, revision int64, now time.Time, key string) error { return errBuilding }
-
-// Rollback sends everybody to the baseline and keeps the weights. It is legal
-// from every non-terminal state and idempotent.
-func Rollback(doc *Document, revision int64, now time.Time, key string) error { return errBuilding }
-
-// Kill takes a variant out for the rest of the generation; its buckets stay a
-// tombstone that the baseline serves. Idempotent.
-func Kill(doc *Document, revision int64, now time.Time, key, variant string) error {
-	return errBuilding
-}
-
-// Promote makes variant serve everybody. Idempotent for the same winner.
-func Promote(doc *Document, revision int64, now time.Time, key, variant string) error {
-	return errBuilding
-}
-
-// Finish ends a running or paused experiment: the baseline serves.
-func Finish(doc *Document, revision int64, now time.Time, key string) error { return errBuilding }
-
-// ArchiveExperiment hides an experiment that is not running; routing ignores it.
+// ArchiveExperiment hides an experiment that is not running: routing ignores
+// it, and its slice is free. It is final; archiving twice changes nothing.
 func ArchiveExperiment(doc *Document, revision int64, now time.Time, key string) error {
-	return errBuilding
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error {
+		if err := idle(e, "archived"); err != nil {
+			return err
+		}
+		e.State = StateArchived
+		return nil
+	})
 }
 
 // DeleteExperiment removes an experiment that is not running and leaves a tombstone.
 func DeleteExperiment(doc *Document, revision int64, now time.Time, key string) error {
-	return errBuilding
+	return edit(doc, revision, now, func(*Document) string { return "" }, func(d *Document) error {
+		e := d.Experiment(key)
+		if e == nil {
+			return notFound("experiment", key)
+		}
+		if err := idle(e, "deleted"); err != nil {
+			return err
+		}
+		removeExperiment(d, key)
+		return nil
+	})
 }
 
-// CreateUpstream adds an upstream.
-func CreateUpstream(doc *Document, revision int64, now time.Time, u Upstream) error {
-	return errBuilding
+func removeExperiment(d *Document, key string) {
+	d.Experiments = slices.DeleteFunc(d.Experiments, func(e Experiment) bool { return e.Key == key })
+	d.bury("experiment/" + key)
 }
 
-// PatchUpstream applies an RFC 7396 merge patch.
-func PatchUpstream(doc *Document, revision int64, now time.Time, name string, patch []byte) error {
-	return errBuilding
+func idle(e *Experiment, verb string) error {
+	if e.State == StateRunning || e.State == StatePaused {
+		return invalidState(e, "it is %s; finish it or roll it back before it is %s", e.State, verb)
+	}
+	return nil
 }
 
-// DeleteUpstream removes an upstream that nothing refers to (else code in_use) and leaves a tombstone.
-func DeleteUpstream(doc *Document, revision int64, now time.Time, name string) error {
-	return errBuilding
+func invalidState(e *Experiment, format string, args ...any) error {
+	return &EditError{CodeInvalidState, "experiment/" + clip(e.Key), fmt.Sprintf(format, args...)}
 }
-
-// CreateModel adds a public model.
-func CreateModel(doc *Document, revision int64, now time.Time, m Model) error { return errBuilding }
-
-// PatchModel applies an RFC 7396 merge patch.
-func PatchModel(doc *Document, revision int64, now time.Time, name string, patch []byte) error {
-	return errBuilding
-}
-
-// DeleteModel removes a model that no experiment refers to and leaves a tombstone.
-func DeleteModel(doc *Document, revision int64, now time.Time, name string) error {
-	return errBuilding
-}
-
-// ReplaceDocument makes doc equal to next, as PUT /document and `sluice apply`
-// do; seeds, generations and ownership tables of experiments that exist are kept.
-func ReplaceDocument(doc *Document, revision int64, now time.Time, next *Document, o ApplyOptions) (ApplyReport, error) {
-	return ApplyReport{}, errBuilding
-}
-
-// Seed adds the objects of resources that do not exist and were not deleted; it never overwrites.
-func Seed(doc *Document, revision int64, now time.Time, resources *Document) (SeedReport, error) {
-	return SeedReport{}, errBuilding
-}
-
-// Diff is the semantic difference from a to b, without what the server keeps
-// for itself (revisions, times, allocation).
-func Diff(a, b *Document) []DiffLine { return nil }
-
-// Normalize fills in the defaults of objects that lack them (seed, generation,
-// stickiness, state, allocation, times) and stamps UpdatedRevision and
-// UpdatedAt of exactly the objects that differ from prev (nil: none existed).
-// random makes a seed; nil uses crypto/rand.
-func Normalize(doc, prev *Document, revision int64, now time.Time, random func() string) error {
-	return errBuilding
-}
-
-// ExperimentView is an experiment as the admin API shows it (design.md section 10).
-type ExperimentView struct {
-	Key           string          `json:"key"`
-	Model         string          `json:"model"`
-	Kind          string          `json:"kind"`
-	State         string          `json:"state"`
-	Seed          string          `json:"seed"`
-	Hash          string          `json:"hash,omitempty"`
-	Generation    int             `json:"generation"`
-	Revision      int64           `json:"revision"`
-	Unit          *Unit           `json:"unit"`
-	Baseline      string          `json:"baseline"`
-	Stickiness    string          `json:"stickiness"`
-	Winner        string          `json:"winner,omitempty"`
-	Variants      []VariantView   `json:"variants"`
-	Targeting     json.RawMessage `json:"targeting"`
-	Fixed         json.RawMessage `json:"fixed,omitempty"`
-	Slice         *[2]int         `json:"slice"`
-	OverrideNames []string        `json:"override_headers,omitempty"`
-	Ramp          json.RawMessage `json:"ramp"`
-	Guardrails    json.RawMessage `json:"guardrails"`
-	Metrics       json.RawMessage `json:"metrics"`
-	Shadow        json.RawMessage `json:"shadow"`
-	CreatedAt     time.Time       `json:"created_at"`
-	UpdatedAt     time.Time       `json:"updated_at"`
-}
-
-// VariantView is a variant as the admin API shows it; State is live, masked or killed.
-type VariantView struct {
-	Name          string                     `json:"name"`
-	Weight        int                        `json:"weight"`
-	State         string                     `json:"state"`
-	Upstream      string                     `json:"upstream"`
-	Model         string                     `json:"model"`
-	Version       string                     `json:"version"`
-	Params        map[string]json.RawMessage `json:"params,omitempty"`
-	ParamsDefault map[string]json.RawMessage `json:"params_default,omitempty"`
-	ParamsRemove  []string                   `json:"params_remove,omitempty"`
-	Prompt        *Prompt                    `json:"prompt,omitempty"`
-	Fallback      string                     `json:"fallback,omitempty"`
-	Price         *Price                     `json:"price,omitempty"`
-}
-
-// View shows e; revision is its ETag (0: e.UpdatedRevision).
-func View(e *Experiment, revision int64) ExperimentView { return ExperimentView{} }
-
-// ParseDocument reads a document strictly: an unknown or repeated member, a
-// wrong type, a missing weight is a problem with its JSON pointer. The error is Problems.
-func ParseDocument(data []byte) (*Document, error) { return nil, errBuilding }
-
-// ParseExperiment, ParseUpstream and ParseModel read one object as strictly.
-func ParseExperiment(data []byte) (*Experiment, error) { return nil, errBuilding }
-
-// ParseUpstream reads one upstream strictly.
-func ParseUpstream(data []byte) (*Upstream, error) { return nil, errBuilding }
-
-// ParseModel reads one model strictly.
-func ParseModel(data []byte) (*Model, error) { return nil, errBuilding }
-
-// Clone is a deep copy.
-func (d *Document) Clone() *Document { return nil }
-
-// Clone is a deep copy.
-func (s *Snapshot) Clone() *Snapshot { return nil }
-
-// Experiment finds an experiment by key, nil when absent. The pointer is into d.
-func (d *Document) Experiment(key string) *Experiment { return nil }
-
-// Upstream finds an upstream by name, nil when absent. The pointer is into d.
-func (d *Document) Upstream(name string) *Upstream { return nil }
-
-// Model finds a model by its public name (no aliases), nil when absent. The pointer is into d.
-func (d *Document) Model(name string) *Model { return nil }
-
-// ValidateOptions are what validation cannot know from the document.
-type ValidateOptions struct {
-	// Secrets says whether a credential's name resolves; nil: not known here, not checked.
-	Secrets func(name string) bool
-}
-
-// Validate finds all faults of d; nil when there is none.
-func Validate(d *Document, o ValidateOptions) Problems { return nil }
-
-// Error joins the problems, one a line: "path: message".
-func (ps Problems) Error() string { return "" }
-
-// Err is nil without problems.
-func (ps Problems) Err() error { return nil }

@@ -2,7 +2,10 @@ package router
 
 import (
 	"context"
+	"crypto/sha256"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,11 +19,32 @@ import (
 // written, but *upstream.Upstream, which has its own locks.
 type Table struct {
 	Revision int64
+	// Epoch orders tables of one revision: a newer kill set laid over the same
+	// snapshot has a higher one.
+	Epoch    int64
 	Snapshot *Snapshot // what it was compiled from; read-only
 	table
 }
 
-type table struct{}
+// table is what Route reads.
+type table struct {
+	models      []*CompiledModel          // in the document's order
+	exact       map[string]*CompiledModel // public names and exact aliases
+	prefixes    []prefixAlias             // longest first
+	experiments map[string]*CompiledExperiment
+	keys        map[[sha256.Size]byte]*Key
+	tenants     map[string]keyTenant // by key id
+	headerAttrs map[string]string    // "header:x-plan" -> "X-Plan", of the targeting rules
+}
+
+type prefixAlias struct {
+	prefix string
+	model  *CompiledModel
+}
+
+// keyTenant is a key's namespaces for unit ids: the tenant's, and the key's own
+// for what a key without the scope identity only claims.
+type keyTenant struct{ tenant, own string }
 
 // CompiledModel is a public model of a Table.
 type CompiledModel struct {
@@ -29,6 +53,8 @@ type CompiledModel struct {
 	ExposeHeaders bool
 	Default       *CompiledVariant
 	Experiments   []*CompiledExperiment // on disjoint slices
+	layerSeed     string                // "" without layer
+	drawn         bool                  // an experiment draws per request
 }
 
 // CompiledExperiment joins the pure experiment with its variants' targets.
@@ -38,29 +64,41 @@ type CompiledExperiment struct {
 	Variants      []*CompiledVariant // same order and index as in Exp
 	Baseline      int
 	OverrideNames []string // lower-case header names, x-sluice-variant first
+	Generation    int
+	State         experiment.State
+	stickiness    experiment.Stickiness
+	slice         [2]int
+	sources       []unitSource
+	overrides     []string // OverrideNames as header keys
 }
 
 // CompiledVariant is a variant ready to be called.
 type CompiledVariant struct {
-	Name, Version string // Name "" for a model's default
-	Target        upstream.Target
-	Fallback      *CompiledVariant
-	Price         *metrics.Price // nil: unknown
-	Masked        bool           // weight 0
-	Killed        bool
+	Name, Version string          // Name "" for a model's default
+	Target        upstream.Target // Tag is the *CompiledVariant itself
+	// Fallback is the declared fallback while it may serve: never masked, killed
+	// or rolled back. nil: none.
+	Fallback *CompiledVariant
+	Price    *metrics.Price // nil: unknown
+	Masked   bool           // weight 0
+	Killed   bool
+	// KeepAlive comments after and before the commit point; 0 = off.
+	KeepAlive, KeepAliveBefore time.Duration
 }
 
 // Query is one request as routing sees it.
 type Query struct {
 	Model     string
 	API       wire.API
-	Head      *wire.Head
+	Head      *wire.Head // nil: nothing is known of the body
 	Body      []byte
 	Header    http.Header
 	Key       *Key // nil without auth
 	Loopback  bool // the peer is on loopback (overrides in auth: none)
 	RequestID string
 	AuthNone  bool
+
+	headerAttrs map[string]string // the Table's, for Attr
 }
 
 // Plan says where a request goes and why.
@@ -71,11 +109,12 @@ type Plan struct {
 	Variant    *CompiledVariant // assigned
 	Note       string           // for x-sluice-note
 	Revision   int64            // of the Table that decided
-	// query is kept to decide again in Recheck.
-	query *Query
+
+	table *Table // that decided
+	query *Query // to decide again in Recheck
 }
 
-// Sentinels of Route, mapped to the envelope by server.
+// RouteError is a request that goes nowhere; server maps it to the envelope.
 type RouteError struct {
 	Code    string // model_not_found | permission_denied | invalid_request
 	Param   string
@@ -83,6 +122,13 @@ type RouteError struct {
 }
 
 func (e *RouteError) Error() string { return e.Message }
+
+// The codes of a RouteError.
+const (
+	CodeModelNotFound    = "model_not_found"
+	CodePermissionDenied = "permission_denied"
+	CodeInvalidRequest   = "invalid_request"
+)
 
 // Pins reads and writes pins of units for `stickiness: user`; implemented by
 // internal/sticky. Get must answer within the caller's budget (5 ms).
@@ -101,11 +147,12 @@ type Live struct{ p atomic.Pointer[Table] }
 // Load returns the current Table, nil before the first.
 func (l *Live) Load() *Table { return l.p.Load() }
 
-// Store swaps t in unless the current revision is newer or equal; it reports whether it did.
+// Store swaps t in unless the current table is newer or as new (by revision,
+// then epoch); it reports whether it did.
 func (l *Live) Store(t *Table) bool {
 	for {
 		old := l.p.Load()
-		if old != nil && old.Revision >= t.Revision {
+		if old != nil && (old.Revision > t.Revision || old.Revision == t.Revision && old.Epoch >= t.Epoch) {
 			return false
 		}
 		if l.p.CompareAndSwap(old, t) {
@@ -114,49 +161,6 @@ func (l *Live) Store(t *Table) bool {
 	}
 }
 
-// Kill is an entry of the shared kill set, laid over a snapshot: it counts as
-// long as the experiment is in that generation.
-type KillEntry struct {
-	Experiment string
-	Generation int
-	Variant    string // "*" is a rollback
-}
-
-// CompileOptions are what Compile cannot know from the snapshot.
-type CompileOptions struct {
-	Secrets func(name string) bool // does a credential resolve; nil: not checked
-	Kills   []KillEntry
-}
-
-// Compile validates s and builds its Table; ups holds every upstream of the
-// document by name. The error is Problems, all of them. s must not be written
-// afterwards.
-func Compile(s *Snapshot, ups map[string]*upstream.Upstream, o CompileOptions) (*Table, error) {
-	return nil, errBuilding
-}
-
-// UpstreamConfigs are the upstreams of d, ready for upstream.New, with their
-// credentials resolved.
-func UpstreamConfigs(d *Document, secrets func(name string) (string, bool)) ([]upstream.Config, Problems) {
-	return nil, nil
-}
-
-// Route answers where a request goes and why. pins may be nil. The error is a
-// *RouteError. q must stay unchanged as long as the Plan is used.
-func (t *Table) Route(ctx context.Context, q *Query, pins Pins) (Plan, error) {
-	return Plan{}, errBuilding
-}
-
-// Recheck says which variant a request planned under an older table must use
-// now, on the current one: the same while it is alive (reason ""), the baseline
-// when it was killed or rolled back ("killed"), a new decision when its weight
-// fell to 0 ("evicted").
-func Recheck(t *Table, p *Plan) (v *CompiledVariant, reason string) { return p.Variant, "" }
-
-// Fallback is the declared fallback of the assigned variant on the current
-// table, nil without one that is alive.
-func Fallback(t *Table, p *Plan) *CompiledVariant { return nil }
-
 // Why a key is not accepted.
 const (
 	KeyExpired = "expired"
@@ -164,22 +168,87 @@ const (
 	KeyUnknown = "unknown"
 )
 
+// Scopes of a key.
+const (
+	ScopeOverride = "override"
+	ScopeIdentity = "identity"
+)
+
 // Key finds a key by its secret. ok is false for an unknown, revoked or
 // expired key; KeyStatus tells them apart.
-func (t *Table) Key(secret string, now time.Time) (k *Key, ok bool) { return nil, false }
+func (t *Table) Key(secret string, now time.Time) (k *Key, ok bool) {
+	k = t.key(secret)
+	if k == nil || k.status(now) != "" {
+		return nil, false
+	}
+	return k, true
+}
 
 // KeyStatus is "" for a key that is accepted, else KeyUnknown, KeyExpired or KeyRevoked.
-func (t *Table) KeyStatus(secret string, now time.Time) string { return KeyUnknown }
+func (t *Table) KeyStatus(secret string, now time.Time) string {
+	k := t.key(secret)
+	if k == nil {
+		return KeyUnknown
+	}
+	return k.status(now)
+}
+
+func (t *Table) key(secret string) *Key {
+	// Looking up a hash leaks nothing of a secret by its timing.
+	var buf [256]byte
+	return t.keys[sha256.Sum256(append(buf[:0], secret...))]
+}
+
+func (k *Key) status(now time.Time) string {
+	switch {
+	case !k.RevokedAt.IsZero() && !now.Before(k.RevokedAt):
+		return KeyRevoked
+	case !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt):
+		return KeyExpired
+	}
+	return ""
+}
+
+// HasScope says whether k has a scope; a nil key has none.
+func (k *Key) HasScope(scope string) bool { return k != nil && slices.Contains(k.Scopes, scope) }
+
+func (k *Key) mayUse(m *CompiledModel) bool {
+	return k == nil || len(k.Models) == 0 || slices.Contains(k.Models, m.Name)
+}
 
 // HasKeys says whether any key is configured.
-func (t *Table) HasKeys() bool { return false }
+func (t *Table) HasKeys() bool { return len(t.keys) > 0 }
 
 // Models are the public models in the document's order that key may use (nil: all).
-func (t *Table) Models(key *Key) []*CompiledModel { return nil }
+func (t *Table) Models(key *Key) []*CompiledModel {
+	out := make([]*CompiledModel, 0, len(t.models))
+	for _, m := range t.models {
+		if key.mayUse(m) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
 
 // Model finds a model by its public name or an alias: exact name, exact alias,
 // longest prefix alias.
-func (t *Table) Model(name string) (*CompiledModel, bool) { return nil, false }
+func (t *Table) Model(name string) (*CompiledModel, bool) {
+	if m := t.exact[name]; m != nil {
+		return m, true
+	}
+	if name == "" {
+		return nil, false
+	}
+	for _, p := range t.prefixes {
+		if strings.HasPrefix(name, p.prefix) {
+			return p.model, true
+		}
+	}
+	return nil, false
+}
 
 // Experiment finds a compiled experiment that is not archived.
-func (t *Table) Experiment(key string) (*CompiledExperiment, bool) { return nil, false }
+func (t *Table) Experiment(key string) (*CompiledExperiment, bool) {
+	e, ok := t.experiments[key]
+	return e, ok
+}

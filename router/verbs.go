@@ -1,0 +1,180 @@
+package router
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Start runs an experiment. From draft it begins the first generation; from
+// rolled_back, completed and promoted a new one: kills are cleared, pins of
+// before count no more, and the ownership table is kept, so that the same users
+// get the same variants again.
+func Start(doc *Document, revision int64, now time.Time, key string) error {
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error { return start(e, revision) })
+}
+
+func start(e *Experiment, revision int64) error {
+	switch e.State {
+	case StateDraft:
+		// No unit was ever pinned: nothing that was edited until now is contested.
+		e.GenRevision = revision
+	case StateRolledBack, StateCompleted, StatePromoted:
+		if err := newGeneration(e, revision); err != nil {
+			return err
+		}
+		e.Winner = ""
+		for i := range e.Variants {
+			e.Variants[i].State = ""
+		}
+	case StatePaused:
+		return invalidState(e, "it is paused; resume it, or roll it back to begin a new generation")
+	case StateRunning:
+		return invalidState(e, "it is running already")
+	default:
+		return invalidState(e, "it is %s and cannot be started; create a new experiment", e.State)
+	}
+	e.State = StateRunning
+	return nil
+}
+
+func newGeneration(e *Experiment, revision int64) error {
+	if e.Generation >= math.MaxUint16 {
+		return invalidState(e, "it has had %d generations; create a new experiment", e.Generation)
+	}
+	e.Generation++
+	e.GenRevision = revision
+	return nil
+}
+
+// Pause freezes the ramp (canary) or enrolment (ab); assigned units stay.
+// Pausing a paused experiment changes nothing.
+func Pause(doc *Document, revision int64, now time.Time, key string) error {
+	return reduce(doc, revision, now, key, pause)
+}
+
+func pause(e *Experiment) error {
+	if e.State != StateRunning && e.State != StatePaused {
+		return invalidState(e, "it is %s; only a running experiment can be paused", e.State)
+	}
+	e.State = StatePaused
+	return nil
+}
+
+// Resume runs a paused experiment again within its generation. Resuming a
+// running experiment changes nothing.
+func Resume(doc *Document, revision int64, now time.Time, key string) error {
+	return editExperiment(doc, revision, now, key, resume)
+}
+
+func resume(e *Experiment) error {
+	if e.State != StatePaused && e.State != StateRunning {
+		return invalidState(e, "it is %s; only a paused experiment can be resumed, start it instead", e.State)
+	}
+	e.State = StateRunning
+	return nil
+}
+
+// Rollback sends everybody to the baseline and keeps the weights for a later
+// start. It is legal from every state but completed and archived, and idempotent.
+func Rollback(doc *Document, revision int64, now time.Time, key string) error {
+	return reduce(doc, revision, now, key, rollback)
+}
+
+func rollback(e *Experiment) error {
+	if e.State == StateCompleted || e.State == StateArchived {
+		return invalidState(e, "it is %s: the baseline serves already", e.State)
+	}
+	e.State, e.Winner = StateRolledBack, ""
+	return nil
+}
+
+// Kill takes a variant out for the rest of the generation; its buckets stay a
+// tombstone that the baseline serves, and nobody else moves. Idempotent.
+func Kill(doc *Document, revision int64, now time.Time, key, variant string) error {
+	return reduce(doc, revision, now, key, func(e *Experiment) error { return kill(e, variant) })
+}
+
+func kill(e *Experiment, variant string) error {
+	i := e.variant(variant)
+	switch {
+	case i < 0:
+		return notFound("variant", variant)
+	case variant == e.Baseline:
+		return invalidState(e, "%q is the baseline, which killed variants fall back to; roll back or finish the experiment instead", variant)
+	case !slices.Contains([]string{StateRunning, StatePaused, StatePromoted}, e.State):
+		return invalidState(e, "it is %s: no variant but the baseline serves, so there is nothing to kill; set the weight to 0", e.State)
+	}
+	e.Variants[i].State = VariantKilled
+	return nil
+}
+
+// Promote makes variant serve everybody; the weights are kept for a rollback.
+// Idempotent for the same winner.
+func Promote(doc *Document, revision int64, now time.Time, key, variant string) error {
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error { return promote(e, variant) })
+}
+
+func promote(e *Experiment, variant string) error {
+	i := e.variant(variant)
+	switch {
+	case i < 0:
+		return notFound("variant", variant)
+	case e.State == StatePromoted && e.Winner == variant:
+		return nil
+	case e.State != StateRunning && e.State != StatePaused:
+		return invalidState(e, "it is %s; only a running or paused experiment has a winner to promote", e.State)
+	case e.Variants[i].State == VariantKilled:
+		return invalidState(e, "%q was killed in this generation and cannot be promoted", variant)
+	case e.Variants[i].Weight == 0 && variant != e.Baseline:
+		return invalidState(e, "%q has weight 0, so nobody has tried it; give it weight before it is promoted", variant)
+	}
+	e.State, e.Winner = StatePromoted, variant
+	return nil
+}
+
+// Finish ends a running or paused experiment: the baseline serves. Idempotent.
+func Finish(doc *Document, revision int64, now time.Time, key string) error {
+	return reduce(doc, revision, now, key, finish)
+}
+
+func finish(e *Experiment) error {
+	switch e.State {
+	case StateCompleted:
+	case StateRunning, StatePaused:
+		e.State = StateCompleted
+	default:
+		return invalidState(e, "it is %s; only a running or paused experiment can be finished", e.State)
+	}
+	return nil
+}
+
+// ResetPins forgets every pin by a new generation with the same seed: the
+// table decides again. Killed variants stay killed.
+func ResetPins(doc *Document, revision int64, now time.Time, key string) error {
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error {
+		if err := live(e); err != nil {
+			return err
+		}
+		return newGeneration(e, revision)
+	})
+}
+
+// Reshuffle is ResetPins with a new seed: new buckets too, so that no unit
+// carries over what it had before.
+func Reshuffle(doc *Document, revision int64, now time.Time, key string) error {
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error {
+		if err := live(e); err != nil {
+			return err
+		}
+		e.Seed = randomSeed()
+		return newGeneration(e, revision)
+	})
+}
+
+func live(e *Experiment) error {
+	if e.State != StateRunning && e.State != StatePaused {
+		return invalidState(e, "it is %s; only a running or paused experiment has units to assign again", e.State)
+	}
+	return nil
+}
