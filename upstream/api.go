@@ -172,6 +172,7 @@ type Result struct {
 	Endpoint  string
 	Attempts  []Attempt
 	TTFT      time.Duration // from the start of Do to the commit point; 0 when none
+	TTFA      time.Duration // to the first answer token (content or tool call) of a stream; 0 when none
 	Stream    bool
 	Finish    string // finish reason of choice 0, "" unknown
 }

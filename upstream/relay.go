@@ -145,7 +145,7 @@ func (c *call) feed(p []byte) (v verdict, over bool) {
 		case s.Committed():
 			c.commitStream()
 		case s.Done():
-			return c.endUncommitted(), true
+			return c.endUncommitted(false), true
 		default:
 			return verdict{}, false
 		}
@@ -156,6 +156,9 @@ func (c *call) feed(p []byte) (v verdict, over bool) {
 		return verdict{outcome: Canceled, final: true}, true
 	}
 	x.w.touch() // a slow client is not a silent upstream
+	if x.res.TTFA == 0 && s.Answered() {
+		x.res.TTFA = x.w.written
+	}
 	if s.Done() {
 		return c.streamDone(), true
 	}
@@ -168,8 +171,9 @@ func (c *call) commitStream() {
 	c.yield()
 }
 
-// endUncommitted judges a stream that ended before its commit point; w.mu is held.
-func (c *call) endUncommitted() verdict {
+// endUncommitted judges a stream that ended before its commit point, by the end
+// of the body (eof) or by [DONE]; w.mu is held.
+func (c *call) endUncommitted(eof bool) verdict {
 	s := c.stream
 	switch {
 	case s.Empty():
@@ -184,10 +188,10 @@ func (c *call) endUncommitted() verdict {
 	if !c.write(out) {
 		return verdict{outcome: Canceled, final: true}
 	}
-	if s.Done() {
-		return c.streamDone()
+	if eof {
+		return c.delivered()
 	}
-	return c.delivered()
+	return c.streamDone()
 }
 
 // streamDone ends the client's answer at [DONE] at once; the connection may
@@ -227,7 +231,7 @@ func (c *call) streamEnd(err error) verdict {
 			if info, before, failed := s.Error(); failed && before {
 				return c.refused(&refused{info: info, header: c.resp.Header})
 			}
-			return c.endUncommitted()
+			return c.endUncommitted(true)
 		}
 		if !c.write(out) {
 			return verdict{outcome: Canceled, final: true}
@@ -254,7 +258,7 @@ func (c *call) streamEnd(err error) verdict {
 	// The client has a part: say in-band how it ended, and cut the connection.
 	f := *v.fail
 	v.fail, x.res.Abort = nil, true
-	if !s.Boundary() && !c.write([]byte("\n\n")) {
+	if !c.write([]byte(s.Newlines())) {
 		return v
 	}
 	if err := x.sink.FailInBand(f); err != nil {
