@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,8 +35,8 @@ type exchange struct {
 	cur      *router.CompiledVariant // being tried or serving
 	reason   string
 	fellBack bool
-	began    time.Time // of the first attempt
-	epoch    *epoch    // of the attempt that has not sent its first byte
+	began    time.Time             // of the first attempt
+	epoch    atomic.Pointer[epoch] // of the attempt that has not sent its first byte
 
 	refused *upstream.Failure // by the gateway, before any attempt
 	result  upstream.Result
@@ -142,7 +143,7 @@ func (x *exchange) route(body []byte) *upstream.Failure {
 		return routeFailure(err)
 	}
 	x.plan, x.cur, x.reason = plan, plan.Variant, string(plan.Decision.Reason)
-	if name, denied := upstream.DeniedField(&x.head, body, x.cur.Target.Upstream); denied {
+	if name, denied := x.cur.Target.Upstream.DeniedField(&x.head, body); denied {
 		return paramFailure(name, "The member "+name+" controls the engine and is not accepted from clients here.")
 	}
 	return nil
@@ -211,15 +212,14 @@ func (x *exchange) next(n int, last *upstream.Attempt, same bool) (upstream.Targ
 			x.cur, x.reason = v, why
 		}
 	}
-	x.epoch = x.s.epochs.enter(now.Revision)
+	x.epoch.Store(x.s.epochs.enter(now.Revision))
 	return x.cur.Target, reason, true
 }
 
 // sent ends the time in which the attempt may still be decided again.
 func (x *exchange) sent() {
-	if x.epoch != nil {
-		x.epoch.leave()
-		x.epoch = nil
+	if e := x.epoch.Swap(nil); e != nil {
+		e.leave()
 	}
 }
 

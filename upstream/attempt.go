@@ -105,6 +105,7 @@ func (c *call) close(stop func() bool) {
 func (c *call) send() verdict {
 	x, r := c.x, c.x.req
 	c.src.data = c.body()
+	c.src.first = r.Sent
 	c.size = len(c.src.data)
 	url := c.ep.paths[r.API]
 	id := r.RequestID

@@ -177,8 +177,9 @@ type source struct {
 	mu     sync.Mutex
 	data   []byte
 	sent   time.Time
-	repeat bool // the first send met a stale connection: net/http may go on by itself
-	readTo int  // furthest offset read
+	repeat bool   // the first send met a stale connection: net/http may go on by itself
+	readTo int    // furthest offset read
+	first  func() // called once, when the first byte is about to leave; may be nil
 }
 
 // release ends all reading.
@@ -222,6 +223,10 @@ func (r *sourceReader) Read(p []byte) (int, error) {
 	}
 	if r.off >= len(r.s.data) {
 		return 0, io.EOF
+	}
+	if r.s.first != nil {
+		r.s.first()
+		r.s.first = nil
 	}
 	n := copy(p, r.s.data[r.off:])
 	r.off += n
