@@ -1,0 +1,229 @@
+package sticky
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// topic wakes those who watch one thing.
+type topic struct {
+	mu  sync.Mutex
+	set map[chan struct{}]struct{}
+}
+
+func (t *topic) wake() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.set {
+		select {
+		case c <- struct{}{}:
+		default: // woken already
+		}
+	}
+}
+
+// watch calls look at once and after each wake, until ctx or closing ends.
+func (t *topic) watch(ctx context.Context, closing <-chan struct{}, look func()) error {
+	c := make(chan struct{}, 1)
+	t.mu.Lock()
+	if t.set == nil {
+		t.set = map[chan struct{}]struct{}{}
+	}
+	t.set[c] = struct{}{}
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		delete(t.set, c)
+		t.mu.Unlock()
+	}()
+	for {
+		look()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-closing:
+			return ErrClosed
+		case <-c:
+		}
+	}
+}
+
+// Follow calls notice for published revisions above after, in rising order,
+// until ctx ends (it returns ctx's error) or the store closes (ErrClosed).
+// Revisions published in quick succession may be told as the last of them; a
+// notice lost with a connection arrives within 1.2 s of its return.
+func (s *Store) Follow(ctx context.Context, after int64, notice func(revision int64)) error {
+	return s.revisions.watch(ctx, s.closing, func() {
+		if r := s.seen.Load(); r > after {
+			after = r
+			notice(r)
+		}
+	})
+}
+
+// saw raises the highest revision seen and wakes who follows.
+func (s *Store) saw(revision int64) {
+	for {
+		old := s.seen.Load()
+		if revision <= old {
+			return
+		}
+		if s.seen.CompareAndSwap(old, revision) {
+			s.revisions.wake()
+			return
+		}
+	}
+}
+
+// follow reads the change log on a connection of its own until Close.
+func (s *Store) follow() {
+	c := cursor{}
+	for s.ctx.Err() == nil {
+		c.revision = max(c.revision, s.seen.Load())
+		ctx, cancel := context.WithTimeout(s.ctx, tailBlock+sharedTimeout)
+		next, err := s.be.tail(ctx, c)
+		cancel()
+		if err != nil {
+			select {
+			case <-s.ctx.Done():
+			case <-time.After(lookDown):
+			}
+			continue
+		}
+		s.saw(next.revision)
+		if next.kills != c.kills {
+			kctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
+			if s.refreshKills(kctx) != nil {
+				next.kills = c.kills // read them again
+			}
+			cancel()
+		}
+		c = next
+	}
+}
+
+// tailBlock is how long one read of the change log waits for news.
+const tailBlock = time.Second
+
+type killKey struct {
+	exp     string
+	gen     int
+	variant string
+}
+
+// killSet is one immutable reading of the kill set.
+type killSet struct {
+	epoch string
+	set   map[killKey]KillEntry
+}
+
+func (k *killSet) list() []KillEntry {
+	list := slices.Collect(maps.Values(k.set))
+	sortKills(list)
+	return list
+}
+
+func (k KillEntry) key() killKey { return killKey{k.Experiment, k.Generation, k.Variant} }
+
+// Kill adds an entry to the kill set and notifies every replica. An entry that
+// is there already keeps its first actor, time and reason.
+func (s *Store) Kill(ctx context.Context, k KillEntry) error {
+	if k.Time.IsZero() {
+		k.Time = s.o.Now()
+	}
+	err := s.shared(ctx, func(ctx context.Context) error { return s.be.addKills(ctx, []KillEntry{k}) })
+	if err == nil {
+		err = s.shared(ctx, s.refreshKills)
+	}
+	return err
+}
+
+// DropKills removes the entries of an experiment below a generation, whose
+// generations have ended.
+func (s *Store) DropKills(ctx context.Context, exp string, before int) error {
+	err := s.shared(ctx, func(ctx context.Context) error { return s.be.dropKills(ctx, exp, before) })
+	if err == nil {
+		err = s.shared(ctx, s.refreshKills)
+	}
+	return err
+}
+
+// Kills returns the kill set, ordered by experiment, generation and variant.
+// With the store away it returns the set last seen and ErrDown.
+func (s *Store) Kills(ctx context.Context) ([]KillEntry, error) {
+	err := s.shared(ctx, s.refreshKills)
+	return s.killSet.Load().list(), err
+}
+
+// WatchKills calls f with the kill set as Kills orders it, at once and after
+// each change, until ctx ends (it returns ctx's error) or the store closes
+// (ErrClosed). An entry leaves the set by DropKills only, never because the
+// store lost its data.
+func (s *Store) WatchKills(ctx context.Context, f func([]KillEntry)) error {
+	var told *killSet
+	return s.killed.watch(ctx, s.closing, func() {
+		if k := s.killSet.Load(); k != told {
+			told = k
+			f(k.list())
+		}
+	})
+}
+
+func sortKills(list []KillEntry) {
+	slices.SortFunc(list, func(a, b KillEntry) int {
+		if c := strings.Compare(a.Experiment, b.Experiment); c != 0 {
+			return c
+		}
+		if a.Generation != b.Generation {
+			return a.Generation - b.Generation
+		}
+		return strings.Compare(a.Variant, b.Variant)
+	})
+}
+
+// refreshKills reads the kill set and wakes who watches it when it changed. A
+// store that lost its data only adds to what this replica knows.
+func (s *Store) refreshKills(ctx context.Context) error {
+	s.killMu.Lock()
+	defer s.killMu.Unlock()
+	list, epoch, err := s.be.kills(ctx)
+	if err != nil {
+		return err
+	}
+	old := s.killSet.Load()
+	next := &killSet{epoch: epoch, set: make(map[killKey]KillEntry, len(list))}
+	for _, k := range list {
+		next.set[k.key()] = k
+	}
+	if epoch != old.epoch || epoch == "" {
+		for key, k := range old.set {
+			if _, ok := next.set[key]; !ok {
+				next.set[key] = k
+			}
+		}
+	}
+	same := maps.EqualFunc(next.set, old.set, func(a, b KillEntry) bool { return a.key() == b.key() })
+	if same && epoch == old.epoch {
+		return nil
+	}
+	s.killSet.Store(next)
+	if !same {
+		s.killed.wake()
+	}
+	return nil
+}
+
+// reofferKills gives a store that lost its data the entries this replica knows.
+func (s *Store) reofferKills(ctx context.Context) {
+	list := s.killSet.Load().list()
+	if len(list) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	defer cancel()
+	_ = s.be.addKills(ctx, list) // else the next replica to see it empty has them
+}
