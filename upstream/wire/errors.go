@@ -200,8 +200,8 @@ func htmlTitle(body []byte) string {
 					title = string(body[at : at+len(title)])
 				}
 				title = strings.NewReplacer("<", " ", ">", " ").Replace(html.UnescapeString(title))
-				if title = clean(title); title != "" {
-					return title[:min(len(title), 200)]
+				if title = clean(title[:min(len(title), 200)]); title != "" {
+					return title
 				}
 			}
 		}

@@ -51,8 +51,11 @@ func (s *Stream) terminator(p []byte, t int) int {
 func (s *Stream) follow(p []byte) (limit int) {
 	wasDone := s.done
 	i := s.resume(p)
-	if wasDone {
+	switch {
+	case wasDone:
 		limit = s.from // only what resume let through
+	case s.done:
+		wasDone, limit = true, i
 	}
 	base := i // where the event begins, while s.ev is empty
 	c := cursor{p: p, nl: -1, cr: -1}

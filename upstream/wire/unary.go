@@ -1,5 +1,7 @@
 package wire
 
+import "bytes"
+
 // Kind is what a body is, by its first byte that is not white space.
 type Kind uint8
 
@@ -13,7 +15,33 @@ const (
 
 // Sniff tells an event stream from JSON whatever the content type says. A
 // prefix is enough; KindEmpty means that more bytes are needed.
-func Sniff(p []byte) Kind { return KindJSON }
+func Sniff(p []byte) Kind {
+	p = bytes.TrimPrefix(p, bom)
+	i := skipSpace(p, 0)
+	if i == len(p) {
+		return KindEmpty
+	}
+	switch p[i] {
+	case '{':
+		return KindJSON
+	case ':':
+		return KindEvents
+	}
+	for _, field := range [...]string{"data", "event", "id", "retry"} {
+		rest := p[i:]
+		n := min(len(rest), len(field))
+		if string(rest[:n]) != field[:n] {
+			continue
+		}
+		if n < len(field) || len(rest) == n {
+			return KindEmpty // a prefix of it so far
+		}
+		if c := rest[n]; c == ':' || c == '\n' || c == '\r' {
+			return KindEvents
+		}
+	}
+	return KindOther
+}
 
 // Unary is what a whole answer says about itself.
 type Unary struct {
@@ -21,12 +49,52 @@ type Unary struct {
 	HasUsage bool
 	Choices  int    // choices, data or output items
 	Finish   string // finish reason of choice 0 (status for responses)
-	Chars    int64  // characters of generated content in the choices, for an estimate
+	Chars    int64  // characters of generated content, for an estimate
 	Clamped  int64  // usage numbers that made no sense
 }
 
 // UnaryUsage reads usage, choices and finish reason by a structural scan.
-func UnaryUsage(body []byte, api API) Unary { return Unary{} }
+// llama.cpp's timings count when there is no usage.
+func UnaryUsage(body []byte, api API) Unary {
+	var u Unary
+	var timings Usage
+	hasTimings := false
+	for o := objectAt(body, skipSpace(body, 0)); o.next(); {
+		switch string(body[o.key.start:o.key.end]) {
+		case "usage":
+			if got, ok, n := parseUsage(body, o.val); ok {
+				u.Usage, u.HasUsage = got, true
+				u.Clamped += n
+			}
+		case "timings":
+			timings, hasTimings, _ = parseTimings(body, o.val)
+		case "choices":
+			var c content
+			var set choiceSet
+			finish := c.walk(body, o.val, &set)
+			u.Choices, u.Chars = c.choices, c.chars
+			if finish.end > 0 {
+				u.Finish, _ = stringValue(body, finish.start, finish.end)
+			}
+		case "data", "output":
+			a := arrayAt(body, o.val)
+			for a.next() {
+			}
+			u.Choices = a.n
+			if api == Responses {
+				u.Chars = deepTextLen(body[o.val:o.end])
+			}
+		case "status":
+			if api == Responses {
+				u.Finish, _ = stringValue(body, o.val, o.end)
+			}
+		}
+	}
+	if !u.HasUsage && hasTimings {
+		u.Usage, u.HasUsage = timings, true
+	}
+	return u
+}
 
 // Verdict says what a 200 body is.
 type Verdict uint8
@@ -35,24 +103,39 @@ type Verdict uint8
 const (
 	VerdictOK      Verdict = iota
 	VerdictError           // an error object under a 200
-	VerdictInvalid         // empty or not a JSON object
+	VerdictInvalid         // empty or not JSON
 	VerdictEvents          // an event stream under another label: feed it to a Stream
 )
 
-// UnaryVerdict judges the whole body of a 200. info is set with VerdictError.
+// UnaryVerdict judges the whole body of a 200. info is set with VerdictError:
+// an error, and none of choices, data or output.
 func UnaryVerdict(body []byte, api API, d Dialect) (v Verdict, info ErrorInfo) {
-	return VerdictOK, ErrorInfo{}
+	start := skipSpace(body, 0)
+	switch Sniff(body) {
+	case KindEmpty:
+		return VerdictInvalid, info
+	case KindEvents:
+		return VerdictEvents, info
+	}
+	end, fault := checkValue(body, start, 0)
+	if fault != "" || skipSpace(body, end) != len(body) {
+		return VerdictInvalid, info
+	}
+	failed, flat, message := false, false, false
+	for o := objectAt(body, start); o.next(); {
+		switch string(body[o.key.start:o.key.end]) {
+		case "choices", "data", "output":
+			return VerdictOK, info
+		case "error":
+			failed = truthy(body, span{o.val, o.end})
+		case "object":
+			flat = stringIs(body, o.val, o.end, "error")
+		case "message":
+			message = true
+		}
+	}
+	if failed || flat && message {
+		return VerdictError, streamError(body, d)
+	}
+	return VerdictOK, info
 }
-
-// Tail follows a JSON answer that is too large to hold and finds its usage
-// exactly, read by read. The zero Tail is ready.
-type Tail struct{ _ byte }
-
-// Feed takes the next bytes.
-func (t *Tail) Feed(p []byte) {}
-
-// Result is what UnaryUsage would have found (Chars excepted).
-func (t *Tail) Result() Unary { return Unary{} }
-
-// Complete tells whether the top-level object has ended.
-func (t *Tail) Complete() bool { return false }
