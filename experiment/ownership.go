@@ -164,17 +164,15 @@ func (o *Ownership) Revision() int64 { return o.revision }
 // Moves says who gives buckets to whom on the way between two tables:
 // [from, to, buckets], ascending, Outside as 255. A nil table is all outside.
 func Moves(from, to *Ownership) [][3]int {
+	none := &Ownership{}
+	for b := range none.own {
+		none.own[b] = Outside
+	}
+	from, to = cmp.Or(from, none), cmp.Or(to, none)
 	counts := make(map[[2]uint8]int)
-	for b := range Buckets {
-		pair := [2]uint8{Outside, Outside}
-		if from != nil {
-			pair[0] = from.own[b]
-		}
-		if to != nil {
-			pair[1] = to.own[b]
-		}
-		if pair[0] != pair[1] {
-			counts[pair]++
+	for b, owner := range to.own {
+		if from.own[b] != owner {
+			counts[[2]uint8{from.own[b], owner}]++
 		}
 	}
 	moves := make([][3]int, 0, len(counts))
