@@ -219,6 +219,18 @@ CREATE TABLE exposures (
     PRIMARY KEY (experiment, generation, unit)
 );
 
+-- The durable copy of the pins that Redis holds.
+CREATE TABLE pins (
+    experiment TEXT   NOT NULL,
+    field      TEXT   NOT NULL, -- hex
+    shard      BIGINT NOT NULL,
+    variant    BIGINT NOT NULL,
+    generation BIGINT NOT NULL,
+    revision   BIGINT NOT NULL, -- low 32 bits
+    flags      BIGINT NOT NULL,
+    PRIMARY KEY (experiment, field)
+);
+
 CREATE TABLE idempotency (
     actor      TEXT   NOT NULL,
     route      TEXT   NOT NULL,
@@ -241,6 +253,7 @@ CREATE TABLE replicas (
 -- +goose Down
 DROP TABLE replicas;
 DROP TABLE idempotency;
+DROP TABLE pins;
 DROP TABLE exposures;
 DROP TABLE usage_hours;
 DROP TABLE rollup_latency;

@@ -29,8 +29,8 @@ func (s *Store) Commit(ctx context.Context, ch router.Change) (*router.Snapshot,
 }
 
 // CommitAbove is Commit with a revision greater than floor. When the newest
-// revision is not yet above floor, the document is written again under a
-// higher revision even if Mutate (which may be nil) changes nothing.
+// revision is below floor, the document is written again under a higher one
+// even if Mutate (which may be nil) changes nothing.
 func (s *Store) CommitAbove(ctx context.Context, floor int64, ch router.Change) (*router.Snapshot, *router.Audit, error) {
 	if ch.DryRun {
 		ctx, cancel := s.bound(ctx)
@@ -122,7 +122,7 @@ func (s *Store) prepare(raw *rawSnapshot, floor int64, ch router.Change) (*commi
 	if err != nil {
 		return nil, err
 	}
-	if !changed && raw.revision > floor {
+	if !changed && raw.revision >= floor {
 		c.after = before
 		return c, nil
 	}

@@ -33,7 +33,7 @@ func (s *Store) provider() (*goose.Provider, error) {
 		}
 		opts = append(opts, goose.WithSessionLocker(l))
 	}
-	return goose.NewProvider(dialect, s.w, migrations.FS, opts...)
+	return goose.NewProvider(dialect, s.w.DB, migrations.FS, opts...)
 }
 
 func newest(p *goose.Provider) int64 {
@@ -74,11 +74,14 @@ func (s *Store) checkSchema(ctx context.Context, p *goose.Provider) error {
 // one step, which drops that step's tables with their rows. It answers the
 // versions that were applied or taken back.
 func Migrate(ctx context.Context, o Options, direction string) ([]Migration, error) {
-	s, err := connect(ctx, o)
+	s, err := configure(o)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
+	if err := s.ping(ctx); err != nil {
+		return nil, err
+	}
 	p, err := s.provider()
 	if err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
@@ -114,11 +117,14 @@ func Migrate(ctx context.Context, o Options, direction string) ([]Migration, err
 // MigrationStatus lists the steps that this binary knows, oldest first. It
 // changes nothing but the empty bookkeeping table of a new database.
 func MigrationStatus(ctx context.Context, o Options) ([]Migration, error) {
-	s, err := connect(ctx, o)
+	s, err := configure(o)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
+	if err := s.ping(ctx); err != nil {
+		return nil, err
+	}
 	p, err := s.provider()
 	if err != nil {
 		return nil, fmt.Errorf("migration status: %w", err)

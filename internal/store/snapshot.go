@@ -21,11 +21,9 @@ type Revision struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// queryer is what *sql.DB and *sql.Tx have in common.
+// queryer is what a handle and *sql.Tx have in common.
 type queryer interface {
 	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
-	QueryRowContext(context.Context, string, ...any) *sql.Row
-	ExecContext(context.Context, string, ...any) (sql.Result, error)
 }
 
 // Latest reads the newest snapshot; revision 0 and nothing in it before the first commit.

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,17 +37,57 @@ type Options struct {
 	Timeout time.Duration
 	// MaxConns bounds the PostgreSQL pool; 0 is 10.
 	MaxConns int
+	// Lazy makes Open succeed while the database is away: calls answer
+	// ErrUnavailable until it is back, and the first one then migrates.
+	Lazy bool
 }
 
 // Store is a database with the current schema. It is safe for concurrent use.
 type Store struct {
-	w, r     *sql.DB // one writer and several readers on SQLite, the same pool on PostgreSQL
+	w, r     handle // one writer and several readers on SQLite, the same pool on PostgreSQL
 	pg       *pgx.ConnConfig
 	where    string // for errors: a path or host, never a password
+	file     string // of SQLite, "" in memory
 	validate func(*router.Snapshot) error
 	log      *slog.Logger
 	now      func() time.Time
 	timeout  time.Duration
+
+	opening chan struct{} // capacity 1: one migration at a time
+	opened  atomic.Bool
+}
+
+// handle is a pool of connections behind the check that the schema is current.
+type handle struct {
+	*sql.DB
+	ready func(context.Context) error
+}
+
+type row interface{ Scan(dst ...any) error }
+
+type failedRow struct{ err error }
+
+func (r failedRow) Scan(...any) error { return r.err }
+
+func (h handle) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := h.ready(ctx); err != nil {
+		return nil, err
+	}
+	return h.DB.QueryContext(ctx, query, args...)
+}
+
+func (h handle) QueryRowContext(ctx context.Context, query string, args ...any) row {
+	if err := h.ready(ctx); err != nil {
+		return failedRow{err}
+	}
+	return h.DB.QueryRowContext(ctx, query, args...)
+}
+
+func (h handle) BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error) {
+	if err := h.ready(ctx); err != nil {
+		return nil, err
+	}
+	return h.DB.BeginTx(ctx, o)
 }
 
 // Open connects, migrates the schema to the newest version and answers a ready
@@ -54,22 +95,75 @@ type Store struct {
 // newer than this binary is ErrNewerSchema; a database that cannot be reached,
 // created or written is ErrUnavailable. No error contains a password.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	s, err := connect(ctx, o)
+	s, err := configure(o)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.migrateUp(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
+	err = s.ready(ctx)
+	if err == nil || o.Lazy && errors.Is(err, ErrUnavailable) {
+		return s, nil
 	}
-	return s, nil
+	return nil, errors.Join(err, s.Close())
 }
 
-func connect(ctx context.Context, o Options) (*Store, error) {
+// ready migrates the schema once the database is there.
+func (s *Store) ready(ctx context.Context) error {
+	if s.opened.Load() {
+		return nil
+	}
+	select {
+	case s.opening <- struct{}{}:
+		defer func() { <-s.opening }()
+	case <-ctx.Done():
+		return s.cannotOpen(ctx.Err())
+	}
+	if s.opened.Load() {
+		return nil
+	}
+	if err := s.ping(ctx); err != nil {
+		return err
+	}
+	if err := s.migrateUp(ctx); err != nil {
+		return err
+	}
+	s.opened.Store(true)
+	return nil
+}
+
+// ping creates the SQLite file, which a lazy Open may not have been able to.
+func (s *Store) ping(ctx context.Context) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if s.file != "" {
+		if err := createFile(s.file); err != nil {
+			return s.cannotOpen(err)
+		}
+	}
+	if err := s.w.PingContext(ctx); err != nil {
+		return s.cannotOpen(err)
+	}
+	return nil
+}
+
+func createFile(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	// SQLite says "unable to open database file (14)"; the system says why.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// configure makes the pools; nothing is connected yet.
+func configure(o Options) (*Store, error) {
 	t, err := parseURL(o.URL)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{where: t.where, validate: o.Validate, log: o.Log, now: o.Now, timeout: o.Timeout}
+	s := &Store{opening: make(chan struct{}, 1), where: t.where, validate: o.Validate, log: o.Log, now: o.Now, timeout: o.Timeout}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -84,12 +178,6 @@ func connect(ctx context.Context, o Options) (*Store, error) {
 	} else if err := s.openSQLite(t); err != nil {
 		return nil, err
 	}
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	if err := s.w.PingContext(ctx); err != nil {
-		s.Close()
-		return nil, s.cannotOpen(err)
-	}
 	return s, nil
 }
 
@@ -102,7 +190,7 @@ func (s *Store) openPostgres(cfg *pgx.ConnConfig, conns int) {
 		conns = 10
 	}
 	s.pg = cfg
-	s.w = stdlib.OpenDB(*cfg)
+	s.w = handle{stdlib.OpenDB(*cfg), s.ready}
 	s.w.SetMaxOpenConns(conns)
 	s.w.SetMaxIdleConns(min(conns, 4))
 	s.w.SetConnMaxIdleTime(5 * time.Minute)
@@ -111,26 +199,16 @@ func (s *Store) openPostgres(cfg *pgx.ConnConfig, conns int) {
 }
 
 func (s *Store) openSQLite(t target) error {
-	if t.path != "" {
-		if err := os.MkdirAll(filepath.Dir(t.path), 0o750); err != nil {
-			return s.cannotOpen(err)
-		}
-		// SQLite says "unable to open database file (14)"; the system says why.
-		f, err := os.OpenFile(t.path, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return s.cannotOpen(err)
-		}
-		f.Close()
-	}
-	open := func(dsn string, conns int) (*sql.DB, error) {
+	s.file = t.path
+	open := func(dsn string, conns int) (handle, error) {
 		c, err := sqlite.NewConnector(dsn)
 		if err != nil {
-			return nil, s.cannotOpen(err)
+			return handle{}, s.cannotOpen(err)
 		}
 		db := sql.OpenDB(c)
 		db.SetMaxOpenConns(conns)
 		db.SetMaxIdleConns(conns)
-		return db, nil
+		return handle{db, s.ready}, nil
 	}
 	var err error
 	if s.w, err = open(t.writer, 1); err != nil {
@@ -149,7 +227,7 @@ func (s *Store) openSQLite(t target) error {
 // Close ends all connections; calls in flight fail.
 func (s *Store) Close() error {
 	err := s.w.Close()
-	if s.r != s.w {
+	if s.r.DB != s.w.DB {
 		err = errors.Join(err, s.r.Close())
 	}
 	return err

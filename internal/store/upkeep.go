@@ -159,46 +159,36 @@ func (s *Store) foldLatency(ctx context.Context, before int64) error {
 	})
 }
 
-// Replica is one process that reported to the database.
-type Replica struct {
-	ID       string
-	Revision int64
-	Seen     time.Time
-}
-
-// ReportReplica says that a replica is alive and serves a revision.
-func (s *Store) ReportReplica(ctx context.Context, id string, revision int64) error {
-	return s.tx(ctx, "report replica", func(ctx context.Context, tx *sql.Tx) error {
+// ReportReplica says that a replica is alive and serves a revision, and answers
+// the ids of others that reported since.
+func (s *Store) ReportReplica(ctx context.Context, id string, revision int64, since time.Time) (others []string, err error) {
+	err = s.tx(ctx, "report replica", func(ctx context.Context, tx *sql.Tx) error {
+		others = nil
+		now := s.now()
 		_, err := tx.ExecContext(ctx, `
 			INSERT INTO replicas (id, revision, seen_at) VALUES ($1, $2, $3)
-			ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, seen_at = excluded.seen_at`, text(id), revision, micros(s.now()))
-		if err == nil {
-			_, err = tx.ExecContext(ctx, `DELETE FROM replicas WHERE seen_at < $1`, micros(s.now().Add(-time.Hour)))
+			ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, seen_at = excluded.seen_at`, text(id), revision, micros(now))
+		if err != nil {
+			return err
 		}
-		return err
+		if _, err = tx.ExecContext(ctx, `DELETE FROM replicas WHERE seen_at < $1`, micros(now.Add(-time.Hour))); err != nil {
+			return err
+		}
+		rs, err := tx.QueryContext(ctx, `SELECT id FROM replicas WHERE id <> $1 AND seen_at > $2 ORDER BY id`, text(id), micros(since))
+		if err != nil {
+			return err
+		}
+		defer rs.Close()
+		for rs.Next() {
+			var other string
+			if err := rs.Scan(&other); err != nil {
+				return err
+			}
+			others = append(others, other)
+		}
+		return rs.Err()
 	})
-}
-
-// DatabaseReplicas lists who reported within the last maxAge.
-func (s *Store) DatabaseReplicas(ctx context.Context, maxAge time.Duration) ([]Replica, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	rs, err := s.r.QueryContext(ctx, `SELECT id, revision, seen_at FROM replicas WHERE seen_at >= $1 ORDER BY id`, micros(s.now().Add(-maxAge)))
-	if err != nil {
-		return nil, s.wrap("list replicas", err)
-	}
-	defer rs.Close()
-	var out []Replica
-	for rs.Next() {
-		var r Replica
-		var seen int64
-		if err := rs.Scan(&r.ID, &r.Revision, &seen); err != nil {
-			return nil, s.wrap("list replicas", err)
-		}
-		r.Seen = fromMicros(seen)
-		out = append(out, r)
-	}
-	return out, s.wrap("list replicas", rs.Err())
+	return others, err
 }
 
 // channel of PostgreSQL's NOTIFY.

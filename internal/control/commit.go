@@ -1,0 +1,267 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/internal/sticky"
+	"sluice/router"
+)
+
+// CommitResult is what a commit came to.
+type CommitResult struct {
+	Snapshot *router.Snapshot // newest afterwards; of a dry run, what would be
+	Audit    *router.Audit    // nil: nothing changed, or the commit is deferred
+	Revision int64            // of Snapshot
+	// Deferred says that a kill or rollback is in force through Redis alone;
+	// document and audit follow when the database is back.
+	Deferred bool
+}
+
+// Commit validates and writes a change, publishes it and applies it here
+// before it returns. Errors of Mutate come back unchanged, faults of the new
+// document are router.Problems; others are router.ErrConflict and ErrReadOnly.
+func (c *Controller) Commit(ctx context.Context, ch router.Change) (CommitResult, error) {
+	res, err := c.commit(ctx, ch)
+	if err != nil || res.Audit == nil || ch.DryRun {
+		return res, err
+	}
+	c.announce(ctx, res.Snapshot)
+	if c.o.Hooks.Committed != nil {
+		c.o.Hooks.Committed(res.Revision, ch.Action)
+	}
+	return res, nil
+}
+
+func (c *Controller) commit(ctx context.Context, ch router.Change) (CommitResult, error) {
+	if ours := c.documentRevision(); ours > 0 && !ch.DryRun {
+		// An emptied database must not become the truth by the first edit.
+		if rev, err := c.o.Store.LatestRevision(ctx); err == nil && rev == 0 {
+			return CommitResult{}, fmt.Errorf("%w: it is empty, but revision %d serves", ErrReadOnly, ours)
+		}
+	}
+	mutate := ch.Mutate
+	ch.Mutate = func(s *router.Snapshot, revision int64) error {
+		if mutate != nil {
+			if err := mutate(s, revision); err != nil {
+				return err
+			}
+		}
+		return c.validate(s)
+	}
+	snap, audit, err := c.o.Store.CommitAbove(ctx, 0, ch)
+	if err != nil {
+		if isAway(err) {
+			poke(c.wake)
+			err = fmt.Errorf("%w: %w", ErrReadOnly, err)
+		}
+		return CommitResult{}, err
+	}
+	return CommitResult{Snapshot: snap, Audit: audit, Revision: snap.Document.Revision}, nil
+}
+
+// announce publishes and applies what is committed. The caller's deadline no
+// longer matters: it is the truth already.
+func (c *Controller) announce(ctx context.Context, snap *router.Snapshot) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	c.publish(ctx, snap)
+	if err := c.apply(snap, keepKills, fromDatabase); err != nil {
+		poke(c.wake) // logged once by apply; the loop tries again
+	}
+}
+
+// rollback is the variant of a kill entry that stands for the whole experiment.
+const rollback = "*"
+
+// Kill takes a variant out of service for the rest of its generation, on every
+// replica, with the database or Redis alone. ch.Mutate nil is router.Kill.
+func (c *Controller) Kill(ctx context.Context, experiment, variant string, ch router.Change) (CommitResult, error) {
+	if ch.Action == "" {
+		ch.Action = "experiment.kill"
+	}
+	return c.stop(ctx, experiment, variant, ch)
+}
+
+// Rollback sends everybody of an experiment to its baseline, on every replica,
+// with the database or Redis alone. ch.Mutate nil is router.Rollback.
+func (c *Controller) Rollback(ctx context.Context, experiment string, ch router.Change) (CommitResult, error) {
+	if ch.Action == "" {
+		ch.Action = "experiment.rollback"
+	}
+	return c.stop(ctx, experiment, rollback, ch)
+}
+
+// stopTimeout is how long a kill waits for the database before it takes effect
+// without it.
+const stopTimeout = 1500 * time.Millisecond
+
+func (c *Controller) stop(ctx context.Context, experiment, variant string, ch router.Change) (CommitResult, error) {
+	if ch.Object == "" {
+		ch.Object = "experiment/" + experiment
+	}
+	if ch.Mutate == nil {
+		ch.Mutate = c.stopMutation(experiment, variant)
+	}
+	var err error
+	if !c.readOnly() || ch.DryRun {
+		dctx, cancel := context.WithTimeout(ctx, stopTimeout)
+		res, cerr := c.Commit(dctx, ch)
+		cancel()
+		if cerr == nil {
+			if !ch.DryRun {
+				c.remember(ctx, res.Snapshot, experiment, variant, ch)
+			}
+			return res, nil
+		}
+		if !isAway(cerr) || ctx.Err() != nil {
+			return CommitResult{}, cerr
+		}
+		err = cerr
+	}
+	if ch.DryRun {
+		return CommitResult{}, err
+	}
+	return c.stopWithoutDatabase(ctx, experiment, variant, ch)
+}
+
+func (c *Controller) readOnly() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, away := c.degraded[CodeDatabase]
+	return away
+}
+
+func (c *Controller) stopMutation(experiment, variant string) func(*router.Snapshot, int64) error {
+	return func(s *router.Snapshot, revision int64) error {
+		if variant == rollback {
+			return router.Rollback(&s.Document, revision, c.o.Now(), experiment)
+		}
+		return router.Kill(&s.Document, revision, c.o.Now(), experiment, variant)
+	}
+}
+
+func entryOf(snap *router.Snapshot, experiment, variant string, ch router.Change, now time.Time) (sticky.KillEntry, bool) {
+	e := snap.Document.Experiment(experiment)
+	if e == nil {
+		return sticky.KillEntry{}, false
+	}
+	return sticky.KillEntry{Experiment: experiment, Generation: e.Generation, Variant: variant, Actor: ch.Actor, Time: now, Reason: ch.Reason}, true
+}
+
+// remember puts a committed kill into the kill set too, where a database that
+// is restored from a backup cannot lose it.
+func (c *Controller) remember(ctx context.Context, snap *router.Snapshot, experiment, variant string, ch router.Change) {
+	k, ok := entryOf(snap, experiment, variant, ch, c.o.Now())
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	if err := c.o.Sticky.Kill(ctx, k); err != nil {
+		c.log.Warn("kill is committed, but not in Redis", "experiment", experiment, "variant", variant, "err", err)
+	}
+}
+
+// stopWithoutDatabase checks the change on the document that serves and puts
+// the entry into the kill set.
+func (c *Controller) stopWithoutDatabase(ctx context.Context, experiment, variant string, ch router.Change) (CommitResult, error) {
+	doc, _ := c.current()
+	if doc == nil {
+		return CommitResult{}, ErrReadOnly
+	}
+	k, ok := entryOf(doc, experiment, variant, ch, c.o.Now())
+	if !ok {
+		return CommitResult{}, &router.EditError{Code: "not_found", Object: "experiment/" + experiment, Message: "there is no such experiment"}
+	}
+	would := doc.Clone()
+	if err := ch.Mutate(would, doc.Document.Revision); err != nil {
+		return CommitResult{}, err
+	}
+	c.addRecent(k)
+	if err := c.o.Sticky.Kill(ctx, k); err != nil {
+		c.dropRecent(k)
+		return CommitResult{}, fmt.Errorf("%w, and so is Redis: %w", ErrReadOnly, err)
+	}
+	_, kills := c.current()
+	if err := c.apply(doc, mergeKills(kills, []sticky.KillEntry{k}), c.sourceNow()); err != nil {
+		return CommitResult{}, err
+	}
+	if c.o.Hooks.Deferred != nil {
+		c.o.Hooks.Deferred(k)
+	}
+	c.log.Warn("in force without the database; document and audit follow when it is back",
+		"experiment", experiment, "variant", variant, "actor", ch.Actor, "reason", ch.Reason)
+	return CommitResult{Snapshot: would, Revision: doc.Document.Revision, Deferred: true}, nil
+}
+
+// replay writes kills into the document that it does not have yet, with their
+// actor and reason. Replicas may race: the second finds nothing to change.
+func (c *Controller) replay(ctx context.Context, snap *router.Snapshot, kills []sticky.KillEntry) {
+	for _, k := range kills {
+		e := snap.Document.Experiment(k.Experiment)
+		if e == nil || e.Generation != k.Generation || stopped(e, k.Variant) {
+			continue
+		}
+		action := "experiment.kill"
+		if k.Variant == rollback {
+			action = "experiment.rollback"
+		}
+		reason := strings.TrimPrefix(k.Reason+"; in force since "+k.Time.UTC().Format(time.RFC3339)+", written when the database was back", "; ")
+		stop := c.stopMutation(k.Experiment, k.Variant)
+		res, err := c.commit(ctx, router.Change{
+			Actor: k.Actor, Action: action, Object: "experiment/" + k.Experiment, Reason: reason,
+			Mutate: func(s *router.Snapshot, revision int64) error {
+				e := s.Document.Experiment(k.Experiment)
+				if e == nil || e.Generation != k.Generation || stopped(e, k.Variant) {
+					return nil
+				}
+				return stop(s, revision)
+			},
+		})
+		if err != nil {
+			c.log.Warn("kill is in force, but not in the document yet", "experiment", k.Experiment, "variant", k.Variant, "err", err)
+			continue
+		}
+		if res.Audit != nil {
+			c.log.Info("kill written to the document", "experiment", k.Experiment, "variant", k.Variant, "revision", res.Revision)
+			c.announce(ctx, res.Snapshot)
+		}
+	}
+}
+
+// stopped reports whether the document has a kill already, or a state in which
+// it means nothing.
+func stopped(e *router.Experiment, variant string) bool {
+	if variant == rollback {
+		return e.State != "running" && e.State != "paused" && e.State != "promoted"
+	}
+	for _, v := range e.Variants {
+		if v.Name == variant {
+			return v.State == "killed"
+		}
+	}
+	return true
+}
+
+// dropEnded removes kills of generations that have ended.
+func (c *Controller) dropEnded(ctx context.Context, snap *router.Snapshot, kills []sticky.KillEntry) {
+	done := map[string]bool{}
+	for _, k := range kills {
+		// kills were read before snap: an experiment that snap lacks is deleted,
+		// and one of the same name begins anew.
+		e, before := snap.Document.Experiment(k.Experiment), k.Generation+1
+		if e != nil {
+			before = e.Generation
+		}
+		if k.Generation >= before || done[k.Experiment] {
+			continue
+		}
+		done[k.Experiment] = e != nil
+		if err := c.o.Sticky.DropKills(ctx, k.Experiment, before); err != nil {
+			c.log.Debug("kills of ended generations stay for now", "experiment", k.Experiment, "err", err)
+		}
+	}
+}
