@@ -101,8 +101,9 @@ type Request struct {
 	// no longer read: as soon as an answer streams, at the latest when Do
 	// returns. Body may be reused from then on.
 	Release func()
-	// Sent, when not nil, is called for each attempt when its first byte is about
-	// to leave, from any goroutine, and must not block.
+	// Sent, when not nil, is called when the first byte of an attempt is about to
+	// leave, and again when the attempt has an answer or has failed to be sent.
+	// It may be called from any goroutine and must not block.
 	Sent func()
 	// KeepAlive before and after the commit point; 0 = off.
 	KeepAliveBefore, KeepAliveAfter time.Duration

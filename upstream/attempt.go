@@ -14,11 +14,6 @@ import (
 	"sluice/upstream/wire"
 )
 
-// tracedBody is the body size from which a connection is traced: such a body
-// may fail while it is being written, which net/http does not tell apart from
-// other failures.
-const tracedBody = 16 << 10
-
 // call is one attempt in progress.
 type call struct {
 	x   *exchange
@@ -35,6 +30,12 @@ type call struct {
 	resp   *http.Response
 	stream *wire.Stream // not nil once the answer is an event stream
 	kept   bool         // the response's body was handed to the pool to be drained
+	again  bool         // this send replaces one that met a stale connection
+
+	// One hook costs two allocations; the others of httptrace stay unused.
+	trace  httptrace.ClientTrace
+	reused atomic.Bool
+	sentAt atomic.Int64 // nanoseconds since the exchange's start; 0 = not yet
 
 	askedUsage, askedEach bool // injected, not the client's
 }
@@ -47,7 +48,8 @@ var errOver = errors.New("the attempt is over")
 // replaced.
 func (x *exchange) try(a *Attempt, ep *endpoint, again bool) verdict {
 	c := &call{x: x, u: a.Target.Upstream, ep: ep, set: ep.set.Load(), att: a}
-	c.src.repeat = again
+	c.again = again
+	c.trace.GotConn = c.gotConn
 	x.addTried(ep)
 	ep.inflight.Add(1)
 	defer ep.inflight.Add(-1)
@@ -105,7 +107,6 @@ func (c *call) close(stop func() bool) {
 func (c *call) send() verdict {
 	x, r := c.x, c.x.req
 	c.src.data = c.body()
-	c.src.first = r.Sent
 	c.size = len(c.src.data)
 	url := c.ep.paths[r.API]
 	id := r.RequestID
@@ -113,23 +114,18 @@ func (c *call) send() verdict {
 		id += "-" + strconv.Itoa(x.sends)
 	}
 	x.sends++
-	ctx := c.ctx
-	var reused atomic.Bool
-	if c.size > tracedBody {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-			GotConn: func(i httptrace.GotConnInfo) { reused.Store(i.Reused) },
-		})
-	}
+	header := c.u.requestHeader(r.Header, id)
+	c.src.inline = url.Scheme == "http" && c.size+headerBytes(header)+len(url.Path) <= inlineBytes
 	req := (&http.Request{
 		Method: http.MethodPost, URL: url, Host: url.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: c.u.requestHeader(r.Header, id),
+		Header: header,
 		Body:   c.src.open(), GetBody: c.src.rewind, ContentLength: int64(c.size),
-	}).WithContext(ctx)
-	c.src.sent = time.Now()
+	}).WithContext(httptrace.WithClientTrace(c.ctx, &c.trace))
 	resp, err := c.set.carrier.RoundTrip(req)
+	c.left()
 	if err != nil {
-		return c.unsent(err, reused.Load())
+		return c.unsent(err)
 	}
 	c.resp, c.att.Status = resp, resp.StatusCode
 	x.w.touch()
@@ -178,16 +174,30 @@ func isEventStream(h http.Header) bool {
 	return t == "text/event-stream"
 }
 
+// gotConn is called when the request is about to be written.
+func (c *call) gotConn(i httptrace.GotConnInfo) {
+	c.reused.Store(i.Reused)
+	c.sentAt.Store(int64(c.x.w.now()) + 1)
+	c.left()
+}
+
+// left says that the request has left, or never will.
+func (c *call) left() {
+	if f := c.x.req.Sent; f != nil {
+		f()
+	}
+}
+
 // unsent classifies the failure of a call without an answer.
-func (c *call) unsent(err error, reused bool) verdict {
+func (c *call) unsent(err error) verdict {
 	c.att.Err = err
 	if v, ok := c.interrupted(); ok {
 		return v
 	}
 	o, connect := transportOutcome(err)
-	stale := errors.Is(err, errStale) ||
-		(reused && o == Truncated && !errors.Is(err, errLost) && time.Since(c.src.sent) < staleWindow)
-	if stale && !connect && !c.src.repeat && !c.x.freeUsed {
+	age := c.x.w.now() - time.Duration(c.sentAt.Load())
+	if o == Truncated && c.reused.Load() && age < staleWindow && !c.again && !c.x.freeUsed {
+		// The upstream closed a kept connection as the request was on its way.
 		// What else is kept may be as old; the next send gets a fresh one.
 		c.set.carrier.CloseIdleConnections()
 		return verdict{outcome: Truncated, fail: madeFailure(Truncated), repeat: true, again: true}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,8 +19,8 @@ import (
 
 // carrier moves one request to one endpoint. It is the seam at which an own
 // HTTP/1.1 client replaces http.Transport for plain HTTP (docs/ARCHITECTURE.md,
-// seams); it has http.RoundTripper's contract, and honours GetBody and the
-// empty Idempotency-Key as net/http does.
+// seams); it has http.RoundTripper's contract and calls GotConn of an
+// httptrace.ClientTrace, by which stale connections are told from failures.
 type carrier interface {
 	RoundTrip(*http.Request) (*http.Response, error)
 	CloseIdleConnections()
@@ -31,7 +32,9 @@ const (
 	hostedIdle     = 60 * time.Second
 	tcpKeepAlive   = 15 * time.Second
 	maxIdlePerHost = 8192
-	maxRespHeader  = 256 << 10
+	// writeBuffer is what net/http gathers before it writes.
+	writeBuffer   = 4 << 10
+	maxRespHeader = 256 << 10
 )
 
 // carrierKey is everything that connections depend on; endpoints keep their
@@ -88,7 +91,7 @@ func newTransport(k carrierKey) (carrier, error) {
 		MaxIdleConnsPerHost:    maxIdlePerHost,
 		IdleConnTimeout:        k.idle,
 		ReadBufferSize:         4 << 10,
-		WriteBufferSize:        4 << 10,
+		WriteBufferSize:        writeBuffer,
 		MaxResponseHeaderBytes: maxRespHeader,
 	}
 	if !k.https {
@@ -151,35 +154,44 @@ func tlsConfig(t TLS) (*tls.Config, error) {
 	return cfg, nil
 }
 
-var (
-	// errStale: a reused connection was closed by the peer while the request
-	// was on its way; nothing of an answer came.
-	errStale = errors.New("the upstream closed a kept connection as the request was sent")
-	// errLost: the same, too late to be explained by an idle time-out.
-	errLost   = errors.New("the upstream closed the connection without an answer")
-	errUsedUp = errors.New("request body is gone")
-)
+// errUsedUp answers reads of a body that was given back.
+var errUsedUp = errors.New("the request's body is gone")
 
 // staleWindow is how long after sending the loss of a reused connection still
 // counts as stale. An engine that dies in mid-prefill is a failure.
 const staleWindow = 5 * time.Second
 
-// source is the body of one attempt. net/http may read it after RoundTrip
-// returned, from a goroutine of its own; release ends that, so that the bytes
-// can be used for something else.
+// source is the body of one attempt, in one of two forms.
 //
-// It is also how a stale connection is noticed without httptrace, which costs
-// an allocation per hook and request: for a request that it may repeat, net/http
-// calls GetBody exactly when a reused connection failed before the first byte
-// of an answer. For bodies large enough to fail while being written, which
-// net/http does not repeat, the attempt traces the connection (see send).
+// A small body of a plain HTTP request is inline: a reader that net/http knows
+// to be in memory, so that header and body leave in one write. Both fit its
+// write buffer, hence the body has been read before the first byte is sent, and
+// after an error net/http waits for its writer: nobody reads it any more once
+// RoundTrip has returned.
+//
+// Any other body may be read after RoundTrip returned, from a goroutine of
+// net/http's own; release ends that, so that the bytes can be used for
+// something else.
 type source struct {
 	mu     sync.Mutex
 	data   []byte
-	sent   time.Time
-	repeat bool   // the first send met a stale connection: net/http may go on by itself
-	readTo int    // furthest offset read
-	first  func() // called once, when the first byte is about to leave; may be nil
+	inline bool
+	readTo int // furthest offset read
+}
+
+// inlineBytes is what header and body together may have to be sent inline,
+// below writeBuffer by a margin for the request line.
+const inlineBytes = writeBuffer - 512
+
+// headerBytes is the size of a header on the wire.
+func headerBytes(h http.Header) int {
+	n := 0
+	for k, vv := range h {
+		for _, v := range vv {
+			n += len(k) + len(v) + 4
+		}
+	}
+	return n
 }
 
 // release ends all reading.
@@ -193,21 +205,19 @@ func (s *source) release() {
 func (s *source) consumed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.data == nil || s.readTo >= len(s.data)
+	return s.inline || s.data == nil || s.readTo >= len(s.data)
 }
 
-func (s *source) open() io.ReadCloser { return &sourceReader{s: s} }
-
-// rewind is http.Request.GetBody.
-func (s *source) rewind() (io.ReadCloser, error) {
-	switch late := time.Since(s.sent) > staleWindow; {
-	case late:
-		return nil, errLost
-	case !s.repeat:
-		return nil, errStale
+func (s *source) open() io.ReadCloser {
+	if s.inline {
+		return io.NopCloser(bytes.NewReader(s.data))
 	}
-	return s.open(), nil
+	return &sourceReader{s: s}
 }
+
+// rewind is http.Request.GetBody: net/http asks for it when it has a reused
+// connection that failed before anything was written.
+func (s *source) rewind() (io.ReadCloser, error) { return s.open(), nil }
 
 // sourceReader is one pass over a source.
 type sourceReader struct {
@@ -223,10 +233,6 @@ func (r *sourceReader) Read(p []byte) (int, error) {
 	}
 	if r.off >= len(r.s.data) {
 		return 0, io.EOF
-	}
-	if r.s.first != nil {
-		r.s.first()
-		r.s.first = nil
 	}
 	n := copy(p, r.s.data[r.off:])
 	r.off += n

@@ -74,9 +74,6 @@ func (u *Upstream) requestHeader(client http.Header, requestID string) http.Head
 	if u.auth != "" {
 		set(hdrAuth, u.auth)
 	}
-	// Marks the request as repeatable for net/http, which sends nothing for a
-	// key without a value; see source.rewind.
-	h["Idempotency-Key"] = nil
 	return h
 }
 
