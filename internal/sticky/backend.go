@@ -58,11 +58,12 @@ type backend interface {
 	dropPins(ctx context.Context, exp string) error
 	expirePins(ctx context.Context, exp string, after time.Duration) error
 
-	// lockFill asks for the right to refill; it must be renewed by fillPins.
+	// lockFill asks for the right to refill; fillPins renews it.
 	lockFill(ctx context.Context, id string) (bool, error)
 	fillPins(ctx context.Context, id string, pins []PinRecord) error
-	// markFilled ends a refill and returns the new epoch.
-	markFilled(ctx context.Context, id string) (string, error)
+	unlockFill(ctx context.Context, id string) error
+	// markFilled ends a refill, but for its lock, and returns the new epoch.
+	markFilled(ctx context.Context) (string, error)
 
 	publish(ctx context.Context, revision int64, doc []byte) error
 	latest(ctx context.Context) (int64, []byte, error)

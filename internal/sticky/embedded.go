@@ -139,7 +139,9 @@ func (e *embedded) fillPins(_ context.Context, _ string, pins []PinRecord) error
 	return nil
 }
 
-func (e *embedded) markFilled(context.Context, string) (string, error) {
+func (e *embedded) unlockFill(context.Context, string) error { return nil }
+
+func (e *embedded) markFilled(context.Context) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.epoch = "embedded"

@@ -218,12 +218,12 @@ func (s *Store) refreshKills(ctx context.Context) error {
 }
 
 // reofferKills gives a store that lost its data the entries this replica knows.
-func (s *Store) reofferKills(ctx context.Context) {
+func (s *Store) reofferKills() {
 	list := s.killSet.Load().list()
 	if len(list) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
 	defer cancel()
 	_ = s.be.addKills(ctx, list) // else the next replica to see it empty has them
 }

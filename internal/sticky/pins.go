@@ -31,7 +31,9 @@ func (s *Store) Get(ctx context.Context, exp string, field [8]byte, shard uint16
 	// Served once, but not stored in this life of the store: it is in the
 	// queue, or was lost with the store before it reached the backup.
 	if c, ok := s.cache.get(u); ok && c.life != h.life {
-		s.enqueue(u, shard, c.pin)
+		if !c.queued {
+			s.enqueue(u, shard, c.pin)
+		}
 		return c.pin, true, nil
 	}
 	return experiment.Pin{}, false, nil
@@ -90,11 +92,11 @@ func (s *Store) enqueue(u unit, shard uint16, pin experiment.Pin) {
 // DropPins removes all pins of an experiment here, in the store and in the
 // backup. Other replicas may remember some; a new generation voids those.
 func (s *Store) DropPins(ctx context.Context, exp string) error {
-	s.queue.drop(exp)
-	s.cache.drop(exp)
 	if err := s.shared(ctx, func(ctx context.Context) error { return s.be.dropPins(ctx, exp) }); err != nil {
 		return err
 	}
+	s.queue.drop(exp)
+	s.cache.drop(exp)
 	if s.backup == nil {
 		return nil
 	}

@@ -3,9 +3,7 @@ package sticky
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 )
 
@@ -17,12 +15,16 @@ type health struct {
 	reason string
 	epoch  string
 	life   uint32
+	// initial marks the state before the first look, so that a store that is
+	// away at start is logged too.
+	initial bool
 }
 
 // How often the store is looked at, and how long a look may take.
 const (
 	lookUp      = time.Second
 	lookDown    = 100 * time.Millisecond
+	lookRefill  = 250 * time.Millisecond
 	lookTimeout = 250 * time.Millisecond
 	reportEvery = 5 * time.Second
 )
@@ -31,23 +33,27 @@ const (
 // back, refills it, repeats this replica's report and is the fallback for a
 // lost notice.
 func (s *Store) watch() {
-	var reported time.Time
 	fails := 0
-	for {
-		if s.look(s.ctx, fails > 0) {
+	var reported time.Time // in life
+	var life uint32
+	for first := true; ; first = false {
+		if s.look(first || fails > 0) {
 			fails = 0
 		} else {
 			fails++
 		}
-		if r := s.reported.Load(); r != nil && s.reachable() && time.Since(reported) >= reportEvery {
-			ctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
-			if s.be.report(ctx, *r) == nil {
-				reported = time.Now()
-			}
-			cancel()
+		if first {
+			close(s.looked)
+		}
+		h := s.health.Load()
+		if h.state != Down && (h.life != life || time.Since(reported) >= reportEvery) && s.repeatReport() {
+			reported, life = time.Now(), h.life
 		}
 		wait := lookDown
-		if s.Up() && fails == 0 && !s.breaker.open() {
+		switch {
+		case h.state == Refilling: // waits for the database or another replica
+			wait = lookRefill
+		case h.state == Up && fails == 0 && !s.breaker.open():
 			wait = lookUp*4/5 + rand.N(lookUp*2/5) // replicas should not look in step
 		}
 		timer := time.NewTimer(wait)
@@ -62,6 +68,16 @@ func (s *Store) watch() {
 	}
 }
 
+func (s *Store) repeatReport() bool {
+	r := s.reported.Load()
+	if r == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
+	defer cancel()
+	return s.be.report(ctx, *r) == nil
+}
+
 // wake asks the watcher to look now; it never blocks.
 func (s *Store) wake() {
 	select {
@@ -70,11 +86,11 @@ func (s *Store) wake() {
 	}
 }
 
-// look asks the store once and takes the state from the answer. A first
-// failure changes nothing (a pause of the scheduler is no outage) unless sure.
-func (s *Store) look(ctx context.Context, sure bool) bool {
-	lctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	p, err := s.be.probe(lctx)
+// look asks the store once and takes the state from the answer. A failure
+// changes nothing (a pause of the scheduler is no outage) unless sure.
+func (s *Store) look(sure bool) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, lookTimeout)
+	p, err := s.be.probe(ctx)
 	cancel()
 	if s.ctx.Err() != nil {
 		return false
@@ -86,33 +102,40 @@ func (s *Store) look(ctx context.Context, sure bool) bool {
 		return false
 	}
 	old := s.health.Load()
+	if p.epoch == "" && old.state != Refilling {
+		s.change(health{state: Refilling, reason: "its pins are being refilled"})
+	}
+	if p.epoch != old.epoch {
+		s.reofferKills()
+	}
 	switch {
 	case p.epoch == "":
-		s.change(health{state: Refilling, reason: "the store is empty, its pins are being refilled"})
-		s.reofferKills(ctx)
-		if err := s.refill(ctx); err != nil {
-			s.change(health{state: Refilling, reason: err.Error()})
-			if isAway(err) && !errors.Is(err, errBackup) && !errors.Is(err, errBusy) {
-				s.change(health{state: Down, reason: err.Error()})
-				return false
-			}
+		if err := s.refill(); err != nil && !s.refillFailed(err) {
+			return false
 		}
 	case old.state != Up || p.epoch != old.epoch:
-		if p.epoch != old.epoch {
-			s.reofferKills(ctx)
-		}
 		s.change(health{state: Up, epoch: p.epoch})
 	}
 	s.breaker.reset()
 	s.saw(p.revision)
-	kctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	kctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
 	defer cancel()
 	_ = s.refreshKills(kctx) // the next look asks again
 	return true
 }
 
+// refillFailed notes why; it reports whether the store itself still answers.
+func (s *Store) refillFailed(err error) bool {
+	if errors.Is(err, errBackup) || errors.Is(err, errBusy) || !isAway(err) {
+		s.change(health{state: Refilling, reason: err.Error()})
+		return true
+	}
+	s.change(health{state: Down, reason: err.Error()})
+	return false
+}
+
 // change installs a new state, logs it and tells WatchState. Only the watcher
-// calls it (and Open, before the watcher runs).
+// calls it.
 func (s *Store) change(next health) {
 	old := s.health.Load()
 	next.since = s.o.Now()
@@ -127,7 +150,7 @@ func (s *Store) change(next health) {
 		next.since = old.since
 	}
 	s.health.Store(&next)
-	if next.state == old.state && next.life == old.life {
+	if next.state == old.state && next.life == old.life && !old.initial {
 		return
 	}
 	defer s.states.wake()
@@ -163,108 +186,4 @@ func (s *Store) failed() {
 	if s.breaker.failure() {
 		s.wake()
 	}
-}
-
-// breaker makes the request path stop asking a store that does not answer. It
-// opens after breakAfter failures in a row and is closed by the watcher's
-// successful look, later each time that this turns out to have been too early.
-type breaker struct {
-	mu       sync.Mutex
-	failures int
-	isOpen   bool
-	hold     time.Duration
-	until    time.Time
-}
-
-const (
-	breakAfter = 3
-	maxHold    = 2 * time.Second
-)
-
-func (b *breaker) open() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.isOpen
-}
-
-// failure reports whether this one opened the breaker.
-func (b *breaker) failure() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.failures++; b.failures < breakAfter || b.isOpen {
-		return false
-	}
-	b.isOpen, b.until = true, time.Now().Add(b.hold)
-	b.hold = min(max(2*b.hold, lookDown), maxHold)
-	return true
-}
-
-func (b *breaker) success() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.isOpen {
-		b.failures, b.hold = 0, 0
-	}
-}
-
-// reset closes the breaker when its hold is over.
-func (b *breaker) reset() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.isOpen && !time.Now().Before(b.until) {
-		b.isOpen, b.failures = false, 0
-	}
-}
-
-// Refill
-
-var (
-	errBusy   = errors.New("another replica is refilling the pins")
-	errBackup = errors.New("read the copy of the pins")
-)
-
-// refill loads the backup into an empty store and then marks it filled; until
-// then a missing pin counts as unknown, not as absent.
-func (s *Store) refill(ctx context.Context) error {
-	op := func(f func(context.Context) error) error {
-		octx, cancel := context.WithTimeout(ctx, sharedTimeout)
-		defer cancel()
-		return f(octx)
-	}
-	var ok bool
-	err := op(func(ctx context.Context) (err error) { ok, err = s.be.lockFill(ctx, s.o.ReplicaID); return err })
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return errBusy
-	}
-	start, n := time.Now(), 0
-	if s.o.Backup != nil {
-		var fillErr error // the store's, told apart from the backup's
-		yield := func(pins []PinRecord) error {
-			n += len(pins)
-			fillErr = op(func(ctx context.Context) error { return s.be.fillPins(ctx, s.o.ReplicaID, pins) })
-			return fillErr
-		}
-		if err = s.o.Backup.LoadPins(ctx, yield); err != nil && fillErr == nil {
-			return fmt.Errorf("%w: %w", errBackup, err)
-		}
-		if fillErr == nil { // pins that had not reached the backup yet
-			fillErr = yield(s.backup.pending())
-		}
-		if fillErr != nil {
-			return fillErr
-		}
-	}
-	var epoch string
-	err = op(func(ctx context.Context) (err error) { epoch, err = s.be.markFilled(ctx, s.o.ReplicaID); return err })
-	if err != nil {
-		return err
-	}
-	if n > 0 {
-		s.log.Info("pins refilled from the database", "pins", n, "took", time.Since(start).Round(time.Millisecond).String())
-	}
-	s.change(health{state: Up, epoch: epoch})
-	return nil
 }

@@ -39,13 +39,19 @@ type Store struct {
 	ctx       context.Context // of the background work; ends in Close
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
+	looked    chan struct{} // closed after the watcher's first look
 	closing   chan struct{}
 	closeOnce sync.Once
 	closeErr  error
 }
 
+// openWait bounds how long Open waits for the store and the refill of its pins.
+const openWait = 2 * time.Second
+
 // Open returns a working store. It fails only on wrong options: a Redis that
 // does not answer leaves the store Down, and it connects in the background.
+// Pins that take longer to refill leave it Refilling. The background work
+// lasts until Close, not until ctx ends.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.ReplicaID == "" {
 		return nil, errors.New("sticky: Options.ReplicaID is empty")
@@ -57,7 +63,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, be: be, log: o.Log, cache: newCache(o.PinCache), queue: newQueue(o.PinQueue),
-		nudge: make(chan struct{}, 1), closing: make(chan struct{}),
+		nudge: make(chan struct{}, 1), closing: make(chan struct{}), looked: make(chan struct{}),
 		queueDone: make(chan struct{}), backupDone: make(chan struct{}),
 	}
 	s.counters.hook = o.Count
@@ -66,11 +72,17 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.backup = newBackup()
 	}
 	s.killSet.Store(&killSet{})
-	s.health.Store(&health{state: Down, since: o.Now(), reason: "not connected yet"})
-	// One synchronous look, so that a store that is there is Up after Open.
-	s.look(ctx, true)
+	s.health.Store(&health{initial: true, state: Down, since: o.Now(), reason: "not connected yet"})
 	for _, f := range []func(){s.watch, s.follow, s.flushQueue, s.flushBackup} {
 		s.wg.Go(f)
+	}
+	// So that a store that is there is Up after Open.
+	first := time.NewTimer(openWait)
+	defer first.Stop()
+	select {
+	case <-s.looked:
+	case <-first.C:
+	case <-ctx.Done():
 	}
 	return s, nil
 }
@@ -79,7 +91,7 @@ func newBackend(o Options) (backend, error) {
 	if o.URL == "" {
 		return newEmbedded(), nil
 	}
-	return nil, errors.New("sticky: redis is not wired yet")
+	return newRedis(o)
 }
 
 func (o *Options) setDefaults() {
@@ -232,6 +244,9 @@ type counters struct {
 }
 
 func (c *counters) add(name Counter, n int64) {
+	if n == 0 {
+		return
+	}
 	v, ok := c.m.Load(name)
 	if !ok {
 		v, _ = c.m.LoadOrStore(name, new(atomic.Int64))
