@@ -7,6 +7,8 @@ type content struct {
 	answered bool  // generated text or tool call
 	chars    int64 // characters of output
 	choices  int   // elements of the array
+	texts    int   // generated values
+	only     span  // the last of them when it is a non-empty string
 }
 
 // choiceSet remembers which choices started and which finished. Indexes above
@@ -33,28 +35,35 @@ func (c *choiceSet) finish(index int64) {
 func (c *choiceSet) complete() bool { return c.count > 0 && c.seen == c.finished }
 
 // walk reads the array of choices at i and returns where the finish reason of
-// choice 0 is, or of the first that has one; end is 0 when none has.
-func (c *content) walk(b []byte, i int, set *choiceSet) (finish span) {
-	for a := arrayAt(b, i); a.next(); {
+// choice 0 is, or of the first that has one (end 0 when none has), and the
+// offset behind the array, -1 when it is malformed.
+func (c *content) walk(b []byte, i int, set *choiceSet) (finish span, end int) {
+	a := arrayAt(b, i)
+	for a.next() {
 		c.choices++
+		if b[a.val] != '{' {
+			continue
+		}
 		index, reason := int64(0), span{}
-		for o := objectAt(b, a.val); o.next(); {
+		o := objectAt(b, a.val)
+		for o.next() {
 			switch string(b[o.key.start:o.key.end]) {
 			case "index":
-				index, _ = number(b, o.val, o.end, 0, false)
+				index, _ = number(b, o.val, o.end(), 0, false)
 			case "finish_reason":
-				if isString(b, o.val, o.end) && o.end-o.val > 2 {
+				if b[o.val] == '"' && o.end()-o.val > 2 {
 					c.any = true
-					reason = span{o.val, o.end}
+					reason = o.value()
 				}
 			case "delta", "message":
-				c.delta(b, o.val, o.end)
+				o.walked(c.delta(b, o.val))
 			case "text":
-				c.text(b, o.val, o.end, true)
+				c.text(b, o.val, o.end(), true)
 			default:
-				c.any = c.any || carries(b, o.val, o.end)
+				c.any = c.any || carries(b, o.val, o.end())
 			}
 		}
+		a.walked(o.close())
 		set.start(index)
 		if reason.end > 0 {
 			set.finish(index)
@@ -63,32 +72,39 @@ func (c *content) walk(b []byte, i int, set *choiceSet) (finish span) {
 			}
 		}
 	}
-	return finish
+	return finish, a.close()
 }
 
-// delta walks the part of a choice that the model wrote.
-func (c *content) delta(b []byte, i, end int) {
+// delta reads the part of a choice that the model wrote, and returns its end.
+func (c *content) delta(b []byte, i int) (end int) {
 	if b[i] != '{' {
-		c.text(b, i, end, true)
-		return
+		if end = skipValue(b, i); end > 0 {
+			c.text(b, i, end, true)
+		}
+		return end
 	}
-	for o := objectAt(b, i); o.next(); {
+	o := objectAt(b, i)
+	for o.next() {
 		switch string(b[o.key.start:o.key.end]) {
 		case "role":
 		case "content", "tool_calls", "function_call", "refusal", "audio":
-			c.text(b, o.val, o.end, true)
+			c.text(b, o.val, o.end(), true)
 		case "reasoning", "reasoning_content":
-			c.text(b, o.val, o.end, false)
+			c.text(b, o.val, o.end(), false)
 		default: // nothing the model wrote, but the client's to see
-			c.any = c.any || carries(b, o.val, o.end)
+			c.any = c.any || carries(b, o.val, o.end())
 		}
 	}
+	return o.close()
 }
 
 // text notes one generated value.
 func (c *content) text(b []byte, i, end int, answer bool) {
+	c.only = span{}
 	if b[i] == '"' { // nearly always
 		if end-i > 2 {
+			c.texts++
+			c.only = span{i, end}
 			c.any, c.output = true, true
 			c.answered = c.answered || answer
 			c.chars += textLen(b[i+1 : end-1])
@@ -96,6 +112,7 @@ func (c *content) text(b []byte, i, end int, answer bool) {
 		return
 	}
 	if carries(b, i, end) {
+		c.texts++
 		c.any, c.output = true, true
 		c.answered = c.answered || answer
 		c.chars += deepTextLen(b[i:end])

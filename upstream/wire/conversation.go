@@ -64,9 +64,9 @@ func hashTurns(sum hash.Hash, b []byte, list span) bool {
 func turn(b []byte, i int) (role, content span) {
 	for o := objectAt(b, i); o.next(); {
 		if o.is("role") {
-			role = span{o.val, o.end}
+			role = o.value()
 		} else if o.is("content") {
-			content = span{o.val, o.end}
+			content = o.value()
 		}
 	}
 	return role, content

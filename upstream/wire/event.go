@@ -35,40 +35,45 @@ func (e *chunk) scan(b []byte, set *choiceSet) bool {
 	o := objectAt(b, skipSpace(b, 0))
 	for o.next() {
 		key := b[o.key.start:o.key.end]
-		if bytes.IndexByte(key, '\\') >= 0 && len(key) < 128 {
-			key, _ = appendUnescaped(nil, key)
-		}
-		v := span{o.val, o.end}
+	named:
 		switch string(key) {
 		case "choices":
 			if b[o.val] == '[' {
 				e.list = true
-				e.finish = e.content.walk(b, o.val, set)
+				end := 0
+				e.finish, end = e.content.walk(b, o.val, set)
+				o.walked(end)
 			}
 		case "usage":
-			e.usage, e.keyStart, e.prev = v, o.key.start-1, o.prev
+			e.usage, e.keyStart, e.prev = o.value(), o.key.start-1, o.prev
 		case "id", "created", "system_fingerprint", "service_tier", "obfuscation", "moderation":
 		case "object":
-			e.flatError = stringIs(b, v.start, v.end, "error")
+			e.flatError = stringIs(b, o.val, o.end(), "error")
 		case "model":
-			e.model = v
+			e.model = o.value()
 		case "timings":
-			e.timings, e.useful = v, true
+			e.timings, e.useful = o.value(), true
 		case "error":
-			if truthy(b, v) {
+			if v := o.value(); truthy(b, v) {
 				e.err = v
 			}
 		case "message":
 			e.message = true
 			e.useful = true
 		case "type":
-			e.typ = v
+			e.typ = o.value()
 		case "response":
-			e.response = v
+			e.response = o.value()
 		case "delta":
-			e.delta = v
+			e.delta = o.value()
 		default:
-			e.useful = e.useful || carries(b, v.start, v.end)
+			if bytes.IndexByte(key, '\\') >= 0 && len(key) < 128 {
+				var ok bool
+				if key, ok = appendUnescaped(nil, key); ok && bytes.IndexByte(key, '\\') < 0 {
+					goto named
+				}
+			}
+			e.useful = e.useful || carries(b, o.val, o.end())
 		}
 	}
 	end := o.close()
@@ -104,6 +109,8 @@ func (s *Stream) event(whole []byte, seen int) action {
 	data := whole[s.data.start:s.data.end]
 	if s.lines > 1 {
 		data = s.joined
+	} else if s.again(data) {
+		return pass
 	}
 	switch t := bytes.TrimSpace(data); {
 	case len(t) == 0:
@@ -137,10 +144,14 @@ func (s *Stream) event(whole []byte, seen int) action {
 	} else {
 		s.choicesSeen(data, e)
 	}
+	act := pass
 	if s.edits {
-		return s.judge(data, e)
+		act = s.judge(data, e)
 	}
-	return pass
+	if act == pass && s.lines == 1 {
+		s.learn(data, e)
+	}
+	return act
 }
 
 // malformed counts an event that is not a JSON object. A bare string under
@@ -171,7 +182,7 @@ func (s *Stream) meter(b []byte, e *chunk) {
 			case o.is("usage"):
 				s.setUsage(b, o.val)
 			case o.is("status"):
-				e.status = span{o.val, o.end}
+				e.status = o.value()
 			}
 		}
 	}

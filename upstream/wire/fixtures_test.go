@@ -297,11 +297,11 @@ func TestStreamSplitAnywhere(t *testing.T) {
 				t.Parallel()
 				body := bytes.ReplaceAll(lf, []byte("\n"), []byte(eol))
 				for i, o := range everyOption() {
-					step := max(1, len(body)/1500)
+					step := 1
 					if len(body) > 16<<10 {
-						step = len(body)/40 + 1
+						step = len(body)/9 + 1
 					} else if i != 0 && i != 3 {
-						step = 11
+						step = 17
 					}
 					s := wire.NewStream(o)
 					whole := follow(s, body)

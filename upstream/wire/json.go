@@ -2,6 +2,8 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -20,20 +22,48 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipString returns the offset behind the string that begins with the quote at i.
+const (
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
+	quotes   = lowBits * '"'
+	slashes  = lowBits * '\\'
+)
+
+// skipString returns the offset behind the string that begins with the quote at
+// i. Short strings, keys above all, are read eight bytes at a time; a long one
+// by the quote, which is then judged by the backslashes before it.
 func skipString(b []byte, i int) int {
-	start := i + 1
+	j := i + 1
+	for far := j + 40; j < far && j+8 <= len(b); {
+		w := binary.LittleEndian.Uint64(b[j:])
+		q, s := w^quotes, w^slashes
+		m := ((q-lowBits)&^q | (s-lowBits)&^s) & highBits
+		if m == 0 {
+			j += 8
+			continue
+		}
+		j += bits.TrailingZeros64(m) >> 3
+		if b[j] == '"' {
+			return j + 1
+		}
+		j += 2 // a backslash and what it escapes
+	}
+	return skipLong(b, j)
+}
+
+// skipLong goes on inside a string, at a byte that is not escaped.
+func skipLong(b []byte, start int) int {
 	for j := start; j < len(b); j++ {
 		k := bytes.IndexByte(b[j:], '"')
 		if k < 0 {
 			return -1
 		}
 		j += k
-		slashes := 0
+		n := 0
 		for p := j - 1; p >= start && b[p] == '\\'; p-- {
-			slashes++
+			n++
 		}
-		if slashes&1 == 0 {
+		if n&1 == 0 {
 			return j + 1
 		}
 	}
@@ -91,38 +121,56 @@ func skipContainer(b []byte, i int) int {
 	return -1
 }
 
-// object iterates over the members of one object.
+// object iterates over the members of one object. A value is skipped only when
+// its end is asked for, so that a caller who walks it reads it once.
 type object struct {
-	b        []byte
-	key      span // without quotes
-	val, end int  // the value
-	prev     int  // behind the value before, 0 for the first
-	i        int
-	bad      bool // the text was malformed or ended
+	b    []byte
+	key  span // without quotes
+	val  int  // the value
+	prev int  // behind the value before, 0 for the first
+	stop int  // behind the value, 0 when not known yet
+	i    int  // behind the opening brace; when it ended, behind the closing one
+	bad  bool // the text was malformed or ended
 }
 
 // objectAt starts at the brace at i; next fails at once when there is none.
 func objectAt(b []byte, i int) object {
 	if i < 0 || i >= len(b) || b[i] != '{' {
-		return object{b: b, i: -1, bad: true}
+		return object{b: b, bad: true}
 	}
 	return object{b: b, i: i + 1}
 }
 
 func (o *object) next() bool {
-	if o.i < 0 {
+	if o.bad {
 		return false
 	}
-	b, i := o.b, skipSpace(o.b, o.i)
-	if i < len(b) && b[i] == '}' {
-		o.i = -1 - (i + 1)
-		return false
+	b := o.b
+	i := o.i
+	if o.val > 0 {
+		i = o.end()
+		if o.bad {
+			return false
+		}
 	}
-	if o.end > 0 {
-		if i >= len(b) || b[i] != ',' {
+	if i < len(b) && b[i] <= ' ' {
+		i = skipSpace(b, i)
+	}
+	if i >= len(b) {
+		return o.fail()
+	}
+	o.prev = o.stop
+	switch {
+	case b[i] == '}':
+		o.i = i + 1
+		return o.fail()
+	case o.val > 0:
+		if b[i] != ',' {
 			return o.fail()
 		}
-		i = skipSpace(b, i+1)
+		if i++; i < len(b) && b[i] <= ' ' {
+			i = skipSpace(b, i)
+		}
 	}
 	if i >= len(b) || b[i] != '"' {
 		return o.fail()
@@ -132,68 +180,136 @@ func (o *object) next() bool {
 		return o.fail()
 	}
 	o.key = span{i + 1, k - 1}
-	if k = skipSpace(b, k); k >= len(b) || b[k] != ':' {
+	if k < len(b) && b[k] <= ' ' {
+		k = skipSpace(b, k)
+	}
+	if k >= len(b) || b[k] != ':' {
 		return o.fail()
 	}
-	o.prev, o.val = o.end, skipSpace(b, k+1)
-	if o.end = skipValue(b, o.val); o.end < 0 {
+	if k++; k < len(b) && b[k] <= ' ' {
+		k = skipSpace(b, k)
+	}
+	if k >= len(b) {
 		return o.fail()
 	}
-	o.i = o.end
+	o.val, o.stop = k, 0
 	return true
 }
 
+// fail ends the iteration; close tells whether well.
 func (o *object) fail() bool {
-	o.bad, o.i, o.end = true, -1, 0
+	o.bad, o.val, o.stop = true, 0, 0
 	return false
 }
+
+// end is the offset behind the value at hand; that of its first byte when it is
+// malformed, which also ends the iteration.
+func (o *object) end() int {
+	if o.stop == 0 {
+		if o.stop = skipValue(o.b, o.val); o.stop < 0 {
+			o.stop, o.bad = o.val, true
+		}
+	}
+	return o.stop
+}
+
+// walked tells where the value ended, by one who read it; -1 when malformed.
+func (o *object) walked(end int) {
+	if o.stop = end; end < 0 {
+		o.stop, o.bad = o.val, true
+	}
+}
+
+// value is the value at hand.
+func (o *object) value() span { return span{o.val, o.end()} }
 
 // close is the offset behind the closing brace once next returned false on
 // well-formed text, otherwise -1.
 func (o *object) close() int {
-	if o.bad || o.i >= 0 {
+	if o.i == 0 || o.i > len(o.b) || o.b[o.i-1] != '}' {
 		return -1
 	}
-	return -1 - o.i
+	return o.i
 }
 
 // is compares the key, unescaped, with name.
 func (o *object) is(name string) bool { return textIs(o.b[o.key.start:o.key.end], name) }
 
-// array iterates over the elements of one array.
+// array iterates over the elements of one array, as object does.
 type array struct {
-	b        []byte
-	val, end int
-	i        int
-	n        int
+	b    []byte
+	val  int
+	stop int
+	i    int
+	n    int // elements so far
+	bad  bool
 }
 
 func arrayAt(b []byte, i int) array {
 	if i < 0 || i >= len(b) || b[i] != '[' {
-		return array{b: b, i: -1}
+		return array{b: b, bad: true}
 	}
 	return array{b: b, i: i + 1}
 }
 
 func (a *array) next() bool {
-	if a.i < 0 {
+	if a.bad {
 		return false
 	}
-	i := skipSpace(a.b, a.i)
-	if i < len(a.b) && a.n > 0 && a.b[i] == ',' {
+	i := a.i
+	if a.n > 0 {
+		i = a.end()
+		if a.bad {
+			return false
+		}
+	}
+	i = skipSpace(a.b, i)
+	if i >= len(a.b) {
+		return a.fail()
+	}
+	switch {
+	case a.b[i] == ']':
+		a.i = i + 1
+		return a.fail()
+	case a.n > 0:
+		if a.b[i] != ',' {
+			return a.fail()
+		}
 		i = skipSpace(a.b, i+1)
-	} else if a.n > 0 || i >= len(a.b) || a.b[i] == ']' {
-		a.i = -1
-		return false
 	}
-	a.val = i
-	if a.end = skipValue(a.b, i); a.end < 0 {
-		a.i = -1
-		return false
+	if i >= len(a.b) {
+		return a.fail()
 	}
+	a.val, a.stop = i, 0
 	a.n++
-	a.i = a.end
 	return true
+}
+
+func (a *array) fail() bool {
+	a.bad = true
+	return false
+}
+
+func (a *array) end() int {
+	if a.stop == 0 {
+		if a.stop = skipValue(a.b, a.val); a.stop < 0 {
+			a.stop, a.bad = a.val, true
+		}
+	}
+	return a.stop
+}
+
+func (a *array) walked(end int) {
+	if a.stop = end; end < 0 {
+		a.stop, a.bad = a.val, true
+	}
+}
+
+func (a *array) close() int {
+	if a.i == 0 || a.i > len(a.b) || a.b[a.i-1] != ']' {
+		return -1
+	}
+	return a.i
 }
 
 // textIs compares the inside of a JSON string with a name that needs no

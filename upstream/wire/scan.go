@@ -222,9 +222,9 @@ func (h *Head) setMetadata(b []byte, val int) {
 	h.MetadataUserID, h.MetadataSessionID = "", ""
 	for o := objectAt(b, val); o.next(); {
 		if o.is("user_id") {
-			h.MetadataUserID = lenientString(b, o.val, o.end)
+			h.MetadataUserID = lenientString(b, o.val, o.end())
 		} else if o.is("session_id") {
-			h.MetadataSessionID = lenientString(b, o.val, o.end)
+			h.MetadataSessionID = lenientString(b, o.val, o.end())
 		}
 	}
 }
@@ -249,8 +249,8 @@ func (h *Head) each(body []byte, f func(m member) bool) {
 	if h.more == 0 {
 		return
 	}
-	for o := (object{b: body, i: h.more, end: h.more}); o.next(); {
-		if !f(member{key: o.key, val: span{o.val, o.end}}) {
+	for o := (object{b: body, val: 1, stop: h.more}); o.next(); {
+		if !f(member{key: o.key, val: o.value()}) {
 			return
 		}
 	}

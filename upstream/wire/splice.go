@@ -109,7 +109,7 @@ func (h *Head) cutOptions(cuts []cut, b []byte, e Edit, keep bool) []cut {
 			continuous = true
 		}
 		if known && (b[o.val] == 'f' || b[o.val] == 'n') {
-			cuts = append(cuts, cut{start: o.val, end: o.end, text: "true"})
+			cuts = append(cuts, cut{start: o.val, end: o.end(), text: "true"})
 		}
 	}
 	at := o.close() - 1
@@ -136,7 +136,7 @@ func ReplaceModel(dst, body []byte, model string) []byte {
 func appendModelCuts(cuts []cut, b []byte, i int, model string, nested bool) []cut {
 	for o := objectAt(b, i); o.next(); {
 		if b[o.val] == '"' && o.is("model") {
-			cuts = append(cuts, cut{start: o.val, end: o.end, text: model, how: quoted})
+			cuts = append(cuts, cut{start: o.val, end: o.end(), text: model, how: quoted})
 		} else if nested && b[o.val] == '{' && o.is("response") {
 			cuts = appendModelCuts(cuts, b, o.val, model, false)
 		}

@@ -67,6 +67,7 @@ type Stream struct {
 	finish               []byte
 	stats                StreamStats
 	chunk                chunk // of the event at hand
+	like                 template
 }
 
 // StreamStats counts what passed.
@@ -91,6 +92,7 @@ func (s *Stream) Reset(o StreamOptions) {
 	*s = Stream{
 		o: o, edits: o.StripUsage || o.StripChunkUsage || o.EchoModel != "",
 		ev: keep(s.ev), joined: keep(s.joined), held: keep(s.held), out: keep(s.out), finish: keep(s.finish),
+		like: template{before: s.like.before[:0], after: s.like.after[:0]},
 	}
 }
 

@@ -71,7 +71,10 @@ func UnaryUsage(body []byte, api API) Unary {
 		case "choices":
 			var c content
 			var set choiceSet
-			finish := c.walk(body, o.val, &set)
+			finish, end := c.walk(body, o.val, &set)
+			if end > 0 {
+				o.walked(end)
+			}
 			u.Choices, u.Chars = c.choices, c.chars
 			if finish.end > 0 {
 				u.Finish, _ = stringValue(body, finish.start, finish.end)
@@ -82,11 +85,11 @@ func UnaryUsage(body []byte, api API) Unary {
 			}
 			u.Choices = a.n
 			if api == Responses {
-				u.Chars = deepTextLen(body[o.val:o.end])
+				u.Chars = deepTextLen(body[o.val:o.end()])
 			}
 		case "status":
 			if api == Responses {
-				u.Finish, _ = stringValue(body, o.val, o.end)
+				u.Finish, _ = stringValue(body, o.val, o.end())
 			}
 		}
 	}
@@ -127,9 +130,9 @@ func UnaryVerdict(body []byte, api API, d Dialect) (v Verdict, info ErrorInfo) {
 		case "choices", "data", "output":
 			return VerdictOK, info
 		case "error":
-			failed = truthy(body, span{o.val, o.end})
+			failed = truthy(body, o.value())
 		case "object":
-			flat = stringIs(body, o.val, o.end, "error")
+			flat = stringIs(body, o.val, o.end(), "error")
 		case "message":
 			message = true
 		}

@@ -15,31 +15,31 @@ func parseUsage(b []byte, i int) (u Usage, ok bool, clamped int64) {
 	for o.next() {
 		switch string(b[o.key.start:o.key.end]) {
 		case "prompt_tokens", "input_tokens":
-			r.in, ok = number(b, o.val, o.end, r.in, ok)
+			r.in, ok = number(b, o.val, o.end(), r.in, ok)
 		case "completion_tokens", "output_tokens":
-			r.out, ok = number(b, o.val, o.end, r.out, ok)
+			r.out, ok = number(b, o.val, o.end(), r.out, ok)
 		case "reasoning_tokens": // sglang
 			if r.reasoning < 0 {
-				r.reasoning, _ = number(b, o.val, o.end, r.reasoning, false)
+				r.reasoning, _ = number(b, o.val, o.end(), r.reasoning, false)
 			}
 		case "prompt_tokens_details", "input_tokens_details":
 			for d := objectAt(b, o.val); d.next(); {
 				switch string(b[d.key.start:d.key.end]) {
 				case "cached_tokens":
-					r.cached, _ = number(b, d.val, d.end, r.cached, false)
+					r.cached, _ = number(b, d.val, d.end(), r.cached, false)
 				case "cache_write_tokens", "created_cache_tokens":
-					r.write, _ = number(b, d.val, d.end, r.write, false)
+					r.write, _ = number(b, d.val, d.end(), r.write, false)
 				}
 			}
 		case "completion_tokens_details", "output_tokens_details":
 			for d := objectAt(b, o.val); d.next(); {
 				if string(b[d.key.start:d.key.end]) == "reasoning_tokens" {
-					r.reasoning, _ = number(b, d.val, d.end, r.reasoning, false)
+					r.reasoning, _ = number(b, d.val, d.end(), r.reasoning, false)
 				}
 			}
 		}
 	}
-	if !ok || o.bad {
+	if !ok || o.close() < 0 {
 		return Usage{}, false, 0
 	}
 	u, clamped = r.normal()
@@ -54,14 +54,14 @@ func parseTimings(b []byte, i int) (u Usage, ok bool, clamped int64) {
 	for o.next() {
 		switch string(b[o.key.start:o.key.end]) {
 		case "prompt_n":
-			r.in, ok = number(b, o.val, o.end, r.in, ok)
+			r.in, ok = number(b, o.val, o.end(), r.in, ok)
 		case "cache_n":
-			r.cached, _ = number(b, o.val, o.end, r.cached, false)
+			r.cached, _ = number(b, o.val, o.end(), r.cached, false)
 		case "predicted_n":
-			r.out, ok = number(b, o.val, o.end, r.out, ok)
+			r.out, ok = number(b, o.val, o.end(), r.out, ok)
 		}
 	}
-	if !ok || o.bad {
+	if !ok || o.close() < 0 {
 		return Usage{}, false, 0
 	}
 	if r.cached > 0 {
