@@ -9,9 +9,9 @@ type patcher struct {
 	prev int  // end of the member before the current one
 }
 
-// apply appends the cuts; keep tells that a member stands before the closing brace.
-func (p *patcher) apply(h *Head, b []byte, patch *Patch, cuts []cut) ([]cut, bool) {
-	p.cuts, p.done = cuts, make(map[string]bool, len(patch.Force)+len(patch.Default))
+// apply fills cuts; keep tells that a member stands before the closing brace.
+func (p *patcher) apply(h *Head, b []byte, patch *Patch) {
+	p.done = make(map[string]bool, len(patch.Force)+len(patch.Default))
 	lastNull := p.lastIsNull(h, b, patch.Default)
 	open := -1 // key of the first dropped member, while nothing was kept yet
 	h.each(b, func(m member) bool {
@@ -44,7 +44,6 @@ func (p *patcher) apply(h *Head, b []byte, patch *Patch, cuts []cut) ([]cut, boo
 	if patch.SystemPrepend != "" || patch.SystemAppend != "" {
 		p.prompt(h, b, patch)
 	}
-	return p.cuts, p.keep
 }
 
 // gatewayOwn tells the members that no patch may touch.

@@ -30,13 +30,27 @@ const (
 // It allocates nothing but dst when there is no Patch. In a Patch the members
 // model, stream and stream_options are ignored: they are the gateway's.
 func (h *Head) Splice(dst, body []byte, e Edit) []byte {
-	var space [8]cut
-	cuts := space[:0]
 	keep := len(h.members) > 0 // a member stands before what is added at the end
 	if e.Patch != nil {
 		var p patcher
-		cuts, keep = p.apply(h, body, e.Patch, cuts)
+		p.apply(h, body, e.Patch)
+		cuts := h.cutOwn(p.cuts, body, e, p.keep)
+		slices.SortStableFunc(cuts, func(a, b cut) int { return a.start - b.start })
+		return appendCuts(dst, body, cuts)
 	}
+	var space [8]cut
+	cuts := h.cutOwn(space[:0], body, e, keep)
+	// In order but for the first, so that this is linear; and nothing escapes.
+	for i := 1; i < len(cuts); i++ {
+		for j := i; j > 0 && cuts[j].start < cuts[j-1].start; j-- {
+			cuts[j], cuts[j-1] = cuts[j-1], cuts[j]
+		}
+	}
+	return appendCuts(dst, body, cuts)
+}
+
+// cutOwn appends the gateway's own changes: model, then stream_options.
+func (h *Head) cutOwn(cuts []cut, body []byte, e Edit, keep bool) []cut {
 	if e.Model != "" {
 		if h.model.end > 0 {
 			cuts = append(cuts, cut{start: h.model.start, end: h.model.end, text: e.Model, how: quoted})
@@ -48,8 +62,7 @@ func (h *Head) Splice(dst, body []byte, e Edit) []byte {
 	if h.Stream && (h.API == Chat || h.API == Completions) {
 		cuts = h.cutOptions(cuts, body, e, keep)
 	}
-	slices.SortStableFunc(cuts, func(a, b cut) int { return a.start - b.start })
-	return appendCuts(dst, body, cuts)
+	return cuts
 }
 
 func comma(keep bool) string {
@@ -135,7 +148,7 @@ func ReplaceModel(dst, body []byte, model string) []byte {
 
 func appendModelCuts(cuts []cut, b []byte, i int, model string, nested bool) []cut {
 	for o := objectAt(b, i); o.next(); {
-		if b[o.val] == '"' && o.is("model") {
+		if o.is("model") && isString(b, o.val, o.end()) {
 			cuts = append(cuts, cut{start: o.val, end: o.end(), text: model, how: quoted})
 		} else if nested && b[o.val] == '{' && o.is("response") {
 			cuts = appendModelCuts(cuts, b, o.val, model, false)
