@@ -135,12 +135,10 @@ func (e *Experiment) needsPin(bucket int) bool {
 		owner != Outside && e.states[owner] == Draining
 }
 
-// enrolmentPaused reports whether new units are turned away. A paused canary
-// freezes its ramp, not its traffic; without pins an enrolled unit cannot be
-// told from a new one, so the table goes on.
-func (e *Experiment) enrolmentPaused() bool {
-	return e.state == Paused && !e.canary && e.sticky == ByUser
-}
+// enrolmentPaused reports whether new units are turned away, by an experiment
+// with pins: without, an enrolled unit cannot be told from a new one and the
+// table goes on. A paused canary freezes its ramp, not its traffic.
+func (e *Experiment) enrolmentPaused() bool { return e.state == Paused && !e.canary }
 
 // byBucket answers from the table. write is how a new pin would be written.
 func (e *Experiment) byBucket(q *Query, d *Decision, write string) {

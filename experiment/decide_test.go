@@ -227,6 +227,30 @@ func TestDraining(t *testing.T) {
 	want(t, "store down", e.Decide(down), answer{Variant: 1, Reason: experiment.ReasonProvisional, Exposure: true})
 }
 
+// TestPaused: what the vectors leave open. A canary with pins goes on
+// enrolling, and without pins the table stays.
+func TestPaused(t *testing.T) {
+	def := definition(t)
+	def.State, def.Canary = experiment.Paused, true
+	e := compile(t, def)
+	want(t, "canary with pins, stable bucket", e.Decide(user("u1")), answer{
+		Variant: 1, Reason: experiment.ReasonBucket, Exposure: true, Analysed: true,
+		WritePin: experiment.WriteAsync, Pin: experiment.Pin{Variant: 1, Gen: 1, Revision: 11},
+	})
+	up := user("u0")
+	up.Store = experiment.Up
+	want(t, "canary with pins, new unit in a contested bucket", e.Decide(up), answer{
+		Variant: 2, Reason: experiment.ReasonBucket, Exposure: true, Analysed: true,
+		WritePin: experiment.WriteSync, Pin: experiment.Pin{Variant: 2, Gen: 1, Revision: 11},
+	})
+	def.Canary, def.Stickiness = false, experiment.ByBucket
+	want(t, "a/b without pins", compile(t, def).Decide(user("u0")),
+		answer{Variant: 2, Reason: experiment.ReasonBucket, Exposure: true, Analysed: true})
+	def.Stickiness, def.Generation = experiment.ByUser, 2
+	want(t, "a pin of an old generation does not enrol", compile(t, def).Decide(pinned("u1", experiment.Pin{Variant: 1, Gen: 1})),
+		answer{Reason: experiment.ReasonEnrolmentPaused})
+}
+
 func TestMergeEdges(t *testing.T) {
 	def := definition(t)
 	def.Merge, def.Generation = true, 2

@@ -82,9 +82,13 @@ func (o *Ownership) Change(counts []int, revision int64) (next *Ownership, moved
 	take := func(b int, owner uint8) {
 		n.prev[b], n.own[b], n.since[b] = o.own[b], owner, revision
 		need[owner]--
+		moved++
 	}
 	var rest []int
-	for _, b := range free {
+	for b := range free {
+		if !free[b] {
+			continue
+		}
 		if p := o.prev[b]; need[p] > 0 {
 			take(b, p)
 		} else {
@@ -97,7 +101,7 @@ func (o *Ownership) Change(counts []int, revision int64) (next *Ownership, moved
 			rest = rest[1:]
 		}
 	}
-	return &n, len(free), nil
+	return &n, moved, nil
 }
 
 // needs is, per owner, how many buckets it lacks (negative: has too many). It
@@ -115,25 +119,30 @@ func (o *Ownership) needs(counts []int) (need [256]int) {
 }
 
 // release takes the surplus from each owner that has one, latest gained and
-// highest bucket first, and returns those buckets in ascending order. The
-// surplus in need becomes 0.
-func (o *Ownership) release(need *[256]int) []int {
-	held := make(map[uint8][]int)
-	for b, owner := range o.own {
-		if need[owner] < 0 {
-			held[owner] = append(held[owner], b)
+// highest bucket first, and marks those buckets. The surplus in need becomes 0.
+func (o *Ownership) release(need *[256]int) *[Buckets]bool {
+	var runs [][2]int // of one owner and one revision, half-open
+	start := 0
+	for b := 1; b <= Buckets; b++ {
+		if b < Buckets && o.own[b] == o.own[start] && o.since[b] == o.since[start] {
+			continue
+		}
+		if need[o.own[start]] < 0 {
+			runs = append(runs, [2]int{start, b})
+		}
+		start = b
+	}
+	slices.SortFunc(runs, func(x, y [2]int) int {
+		return cmp.Or(cmp.Compare(o.since[y[0]], o.since[x[0]]), cmp.Compare(y[0], x[0]))
+	})
+	free := new([Buckets]bool)
+	for _, r := range runs {
+		owner := o.own[r[0]]
+		for b := r[1] - 1; b >= r[0] && need[owner] < 0; b-- {
+			free[b] = true
+			need[owner]++
 		}
 	}
-	var free []int
-	for owner, buckets := range held {
-		slices.SortFunc(buckets, func(a, b int) int {
-			return cmp.Or(cmp.Compare(o.since[b], o.since[a]), cmp.Compare(b, a))
-		})
-		n := -need[owner]
-		free = append(free, buckets[:n]...)
-		need[owner] = 0
-	}
-	slices.Sort(free)
 	return free
 }
 

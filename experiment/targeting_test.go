@@ -117,12 +117,18 @@ func TestSemverOrder(t *testing.T) {
 		"2.0.18446744073709551616", "18446744073709551617.0.0",
 	}
 	same := [][2]string{{"1", "1.0.0"}, {"1.0.0+a", "1.0.0+b.1"}, {"v1.2", "1.2.0"}, {"01.2", "1.02.0"}, {"1.0.0-rc+x", "1.0.0-rc"}}
+	compiled := map[string]*experiment.Experiment{} // by floor
 	gte := func(value, floor string) bool {
-		def := definition(t)
-		def.Targeting = []experiment.Rule{{Attr: "v", Op: "semver_gte", Values: []string{floor}}}
+		e := compiled[floor]
+		if e == nil {
+			def := definition(t)
+			def.Targeting = []experiment.Rule{{Attr: "v", Op: "semver_gte", Values: []string{floor}}}
+			e = compile(t, def)
+			compiled[floor] = e
+		}
 		q := user("u1")
 		q.Attrs = attrs{"v": value}
-		return compile(t, def).Decide(q).Reason == experiment.ReasonBucket
+		return e.Decide(q).Reason == experiment.ReasonBucket
 	}
 	for i, a := range ascending {
 		for j, b := range ascending {

@@ -56,7 +56,8 @@ type uniformity struct {
 }
 
 // TestUniformityAndIndependence: 12 seeds over 5 shapes of 100,000 ids, 100
-// cells each, and every pair of seeds. With -short, 3 seeds.
+// cells each, and every pair of seeds. With the race detector, for which there
+// is nothing to find, 6 seeds; with -short 3.
 func TestUniformityAndIndependence(t *testing.T) {
 	var v uniformity
 	load(t, "uniformity.json", &v)
@@ -67,8 +68,11 @@ func TestUniformityAndIndependence(t *testing.T) {
 	}
 	const n = 100000
 	seeds := 12
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		seeds = 3
+	case raceEnabled:
+		seeds = 6
 	}
 	pinned := 0
 	for _, shape := range shapes {
@@ -111,15 +115,22 @@ func TestUniformityAndIndependence(t *testing.T) {
 	}
 }
 
-// checkIndependent tests the 10x10 table and the parity of two seeds' buckets.
-func checkIndependent(t *testing.T, name string, a, b []uint16, bound float64) {
-	t.Helper()
-	var cells [10][10]int
-	even := 0
+// crossTab counts pairs of thousands, and pairs of equal parity. The race
+// detector would make the 33 million steps take most of the package's time.
+//
+//go:norace
+func crossTab(a, b []uint16) (cells [10][10]int, even int) {
 	for i := range a {
 		cells[a[i]/1000][b[i]/1000]++
 		even += int((a[i]^b[i])&1 ^ 1)
 	}
+	return cells, even
+}
+
+// checkIndependent tests the 10x10 table and the parity of two seeds' buckets.
+func checkIndependent(t *testing.T, name string, a, b []uint16, bound float64) {
+	t.Helper()
+	cells, even := crossTab(a, b)
 	n := float64(len(a))
 	var rows, cols [10]float64
 	for i := range cells {

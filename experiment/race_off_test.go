@@ -1,0 +1,5 @@
+//go:build !race
+
+package experiment_test
+
+const raceEnabled = false

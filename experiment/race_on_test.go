@@ -1,0 +1,6 @@
+//go:build race
+
+package experiment_test
+
+// raceEnabled: hashing is about four times slower.
+const raceEnabled = true
