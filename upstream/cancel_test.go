@@ -39,7 +39,6 @@ func TestCancelInEveryPhase(t *testing.T) {
 		{"in the stream", usageBody, func(tn *turn, cancel func()) {
 			tn.head(200, "text/event-stream")
 			tn.chunk(roleEvent + event("a", ""))
-			time.AfterFunc(10*time.Millisecond, cancel)
 			tn.hang()
 		}, true},
 		{"in a unary body", chatBody, func(tn *turn, cancel func()) {
@@ -54,7 +53,6 @@ func TestCancelInEveryPhase(t *testing.T) {
 		}, false},
 		{"in a large body", chatBody, func(tn *turn, cancel func()) {
 			tn.send("HTTP/1.1 200 OK\r\nContent-Length: 50000000\r\n\r\n{" + strings.Repeat(" ", 2<<20))
-			time.AfterFunc(10*time.Millisecond, cancel)
 			tn.hang()
 		}, true},
 	}
@@ -74,7 +72,7 @@ func TestCancelInEveryPhase(t *testing.T) {
 				up := newPeer(t, func(tn *turn) { tt.serve(tn, cancel) })
 				good := okPeer(t)
 				p, ups := pool(t, Config{Name: "a", Endpoints: []string{up.url()}}, Config{Name: "b", Endpoints: []string{good.url()}})
-				rec := &recorder{}
+				rec := &recorder{onCommit: func() { time.AfterFunc(10*time.Millisecond, cancel) }}
 				res := p.Do(ctx, request(t, tt.body, to(ups["a"]), to(ups["b"])), rec)
 				seen := <-up.gone
 				mu.Lock()
