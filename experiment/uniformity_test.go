@@ -57,7 +57,7 @@ type uniformity struct {
 
 // TestUniformityAndIndependence: 12 seeds over 5 shapes of 100,000 ids, 100
 // cells each, and every pair of seeds. With the race detector, for which there
-// is nothing to find, 6 seeds; with -short 3.
+// is nothing to find, 4 seeds; with -short 3.
 func TestUniformityAndIndependence(t *testing.T) {
 	var v uniformity
 	load(t, "uniformity.json", &v)
@@ -72,7 +72,7 @@ func TestUniformityAndIndependence(t *testing.T) {
 	case testing.Short():
 		seeds = 3
 	case raceEnabled:
-		seeds = 6
+		seeds = 4
 	}
 	pinned := 0
 	for _, shape := range shapes {
