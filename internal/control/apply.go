@@ -46,15 +46,10 @@ func (c *Controller) apply(snap *router.Snapshot, kills []sticky.KillEntry, sour
 		c.compileFailed(rev, err)
 		return fmt.Errorf("revision %d does not compile: %w", rev, err)
 	}
-	// A kill changes the table without a new document, and after it the next
-	// document may have a lower number than the table: count on from the table.
-	if old := c.o.Live.Load(); old != nil && table.Revision <= old.Revision {
-		table.Revision = old.Revision + 1
-	}
 	if !c.o.Live.Store(table) {
 		return fmt.Errorf("revision %d: a newer table is live", rev)
 	}
-	c.compiled.revision, c.compiled.kills = rev, set
+	c.compiled.revision, c.compiled.kills, c.compiled.epoch = rev, set, table.Epoch
 	c.failed = 0
 	c.note(snap, kills, source)
 	c.mu.Lock()
@@ -62,9 +57,9 @@ func (c *Controller) apply(snap *router.Snapshot, kills []sticky.KillEntry, sour
 	c.mu.Unlock()
 	c.degrade(CodeCompile, "")
 	if c.o.Hooks.Revision != nil {
-		c.o.Hooks.Revision(table.Revision)
+		c.o.Hooks.Revision(rev)
 	}
-	c.log.Info("table swapped", "revision", table.Revision, "document", rev, "source", source, "kills", len(kills))
+	c.log.Info("table swapped", "revision", rev, "source", source, "kills", len(kills))
 	poke(c.applied)
 	return nil
 }
@@ -89,7 +84,9 @@ func (c *Controller) build(snap *router.Snapshot, kills []sticky.KillEntry) (*ro
 	if err != nil {
 		return nil, err
 	}
-	table, err := router.Compile(snap.Clone(), ups, router.CompileOptions{Secrets: secretKnown, Kills: routerKills(kills)})
+	table, err := router.Compile(snap.Clone(), ups, router.CompileOptions{
+		Secrets: secretKnown, Kills: routerKills(kills), Epoch: c.compiled.epoch + 1,
+	})
 	if err != nil {
 		if c.o.Live.Load() != nil {
 			if _, back := c.o.Pool.Apply(c.configs); back != nil {

@@ -99,8 +99,9 @@ type Controller struct {
 	configs  []upstream.Config
 	failed   int64 // revision that last failed to compile
 	compiled struct {
-		revision int64 // of the document, not of the table
+		revision int64
 		kills    string
+		epoch    int64 // counts tables, so that a kill set orders those of one revision
 	}
 
 	mu        sync.Mutex // guards what follows; never held across I/O

@@ -168,7 +168,7 @@ func (c *Controller) report(ctx context.Context) {
 func (c *Controller) tell(ctx context.Context, rev int64) {
 	if c.o.Quiesced != nil {
 		qctx, cancel := context.WithTimeout(ctx, time.Second)
-		c.o.Quiesced(qctx, c.o.Live.Load().Revision)
+		c.o.Quiesced(qctx, rev)
 		cancel()
 	}
 	c.mu.Lock()

@@ -45,8 +45,7 @@ type Replica struct {
 
 // Status is a momentary view.
 type Status struct {
-	Revision  int64              `json:"revision"` // of the document that serves
-	Table     int64              `json:"table"`    // of the table; above Revision after a kill without database
+	Revision  int64              `json:"revision"` // that serves
 	Reported  int64              `json:"reported"` // told to the others as applied
 	Source    string             `json:"source"`   // database | redis | disk
 	ReadOnly  bool               `json:"read_only"`
@@ -65,18 +64,11 @@ func (c *Controller) Status(ctx context.Context) Status {
 	defer c.mu.Unlock()
 	s := Status{
 		Source: c.source, Compile: c.compile, Kills: slices.Clone(c.kills), Reported: c.reported,
-		StartedAt: c.started, ReplicaID: c.o.ReplicaID, Degraded: []Degraded{}, Replicas: []Replica{},
+		StartedAt: c.started, ReplicaID: c.o.ReplicaID, Degraded: c.degradedLocked(), Replicas: []Replica{},
 	}
 	if c.doc != nil {
 		s.Revision = c.doc.Document.Revision
 	}
-	if t := c.o.Live.Load(); t != nil {
-		s.Table = t.Revision
-	}
-	for _, d := range c.degraded {
-		s.Degraded = append(s.Degraded, d)
-	}
-	slices.SortFunc(s.Degraded, func(a, b Degraded) int { return strings.Compare(a.Code, b.Code) })
 	_, s.ReadOnly = c.degraded[CodeDatabase]
 	for _, r := range list {
 		s.Replicas = append(s.Replicas, Replica{
@@ -84,6 +76,22 @@ func (c *Controller) Status(ctx context.Context) Status {
 		})
 	}
 	return s
+}
+
+// Degraded lists what does not work, by code; from memory.
+func (c *Controller) Degraded() []Degraded {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.degradedLocked()
+}
+
+func (c *Controller) degradedLocked() []Degraded {
+	list := []Degraded{}
+	for _, d := range c.degraded {
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(a, b Degraded) int { return strings.Compare(a.Code, b.Code) })
+	return list
 }
 
 // liveReplicas asks Redis and falls back to the last list.

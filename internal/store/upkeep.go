@@ -84,17 +84,22 @@ func (s *Store) IdempotencyAbandon(ctx context.Context, key, actor, route string
 	})
 }
 
-// Retention says how long rows are kept; zero members keep everything.
+// Retention says how long rows are kept; 0 is the default, negative keeps everything.
 type Retention struct {
-	Events  time.Duration // ledger and attempts
-	Minutes time.Duration // latencies by minute; then by hour
-	Rollups time.Duration // minute rollups and latencies by hour
+	Events  time.Duration // ledger and attempts; 30 days
+	Minutes time.Duration // latencies by minute, then by hour; 6 h
+	Rollups time.Duration // minute rollups and latencies by hour; 400 days
 }
 
 // Retain deletes what is older, in steps that do not hold the database for
 // long. Bills (usage by hour), audit and revisions are never deleted.
 func (s *Store) Retain(ctx context.Context, r Retention) (deleted int64, err error) {
 	now := s.now()
+	for p, d := range map[*time.Duration]time.Duration{&r.Events: 30 * 24 * time.Hour, &r.Minutes: 6 * time.Hour, &r.Rollups: 400 * 24 * time.Hour} {
+		if *p == 0 {
+			*p = d
+		}
+	}
 	if r.Events > 0 {
 		for {
 			n, err := s.deleteEvents(ctx, micros(now.Add(-r.Events)))
