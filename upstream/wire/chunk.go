@@ -8,6 +8,7 @@ type content struct {
 	chars    int64 // characters of output
 	choices  int   // elements of the array
 	texts    int   // generated values
+	zero     bool  // the finish reason found is that of choice 0
 	only     span  // the last of them when it is a non-empty string
 }
 
@@ -68,7 +69,7 @@ func (c *content) walk(b []byte, i int, set *choiceSet) (finish span, end int) {
 		if reason.end > 0 {
 			set.finish(index)
 			if index == 0 || finish.end == 0 {
-				finish = reason
+				finish, c.zero = reason, index == 0
 			}
 		}
 	}

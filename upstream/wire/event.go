@@ -209,7 +209,7 @@ func (s *Stream) choicesSeen(b []byte, e *chunk) {
 		s.stats.ContentEvents++
 	}
 	s.answered = s.answered || c.answered
-	if e.finish.end > 0 {
+	if e.finish.end > 0 && (c.zero || len(s.finish) == 0) {
 		s.finish = append(s.finish[:0], b[e.finish.start+1:e.finish.end-1]...)
 	}
 	if c.any || !e.list && e.usage.end == 0 && e.timings.end == 0 {

@@ -218,6 +218,9 @@ func (s *Stream) padding(flushed bool) string {
 // Newlines is what has to be sent before an event of the gateway's own, so that
 // it does not run into the end of an unfinished one: "", one or two newlines.
 func (s *Stream) Newlines() string {
+	if !s.committed {
+		return "" // nothing was returned
+	}
 	if s.pad != "" {
 		return s.pad
 	}
@@ -239,9 +242,6 @@ func (s *Stream) Held() int {
 // Boundary tells whether the bytes returned so far end between two events, so
 // that a comment may be inserted.
 func (s *Stream) Boundary() bool {
-	if !s.committed {
-		return true
-	}
 	return s.Newlines() == ""
 }
 
