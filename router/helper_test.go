@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -136,3 +137,5 @@ func route(t testing.TB, table *router.Table, q *router.Query) router.Plan {
 	}
 	return p
 }
+
+func sha(s string) [sha256.Size]byte { return sha256.Sum256([]byte(s)) }
