@@ -379,21 +379,16 @@ func TestStreamBoundary(t *testing.T) {
 		boundary bool
 		newlines string
 	}{
-		"nothing yet":      {wire.StreamOptions{}, "", true, ""},
-		"between events":   {wire.StreamOptions{}, sse(hel), true, ""},
-		"in a line":        {wire.StreamOptions{}, sse(hel) + "data: {", false, "\n\n"},
-		"behind a line":    {wire.StreamOptions{}, sse(hel) + "data: {}\n", false, "\n"},
-		"behind a comment": {wire.StreamOptions{}, sse(hel) + ": x\n", false, "\n"},
-		"half a crlf":      {wire.StreamOptions{}, strings.ReplaceAll(sse(hel, hel), "
-", "
-")[:len(sse(hel, hel))+3], false, "
-"},
-		"cr, not yet lone": {wire.StreamOptions{}, sse(hel) + "data: {}", false, "
-
-"},
+		"nothing yet":       {wire.StreamOptions{}, "", true, ""},
+		"between events":    {wire.StreamOptions{}, sse(hel), true, ""},
+		"in a line":         {wire.StreamOptions{}, sse(hel) + "data: {", false, "\n\n"},
+		"behind a line":     {wire.StreamOptions{}, sse(hel) + "data: {}\n", false, "\n"},
+		"behind a comment":  {wire.StreamOptions{}, sse(hel) + ": x\n", false, "\n"},
+		"half a crlf":       {wire.StreamOptions{}, strings.ReplaceAll(sse(hel, hel), "\n", "\r\n")[:len(sse(hel, hel))+3], false, "\n"},
+		"cr, not yet lone":  {wire.StreamOptions{}, sse(hel) + "data: {}\r", false, "\n\n"},
 		"held, half a line": {wire.StreamOptions{}, sse(role) + "data: {", true, ""},
-		"known lone cr":    {wire.StreamOptions{}, strings.ReplaceAll(sse(hel, hel), "\n", "\r"), true, ""},
-		"held when strict": {wire.StreamOptions{StripUsage: true}, sse(hel) + "data: {", true, ""},
+		"known lone cr":     {wire.StreamOptions{}, strings.ReplaceAll(sse(hel, hel), "\n", "\r"), true, ""},
+		"held when strict":  {wire.StreamOptions{StripUsage: true}, sse(hel) + "data: {", true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := wire.NewStream(tc.o)
