@@ -110,6 +110,7 @@ type armTable struct {
 	overhead small[string, prometheus.Observer]
 	falls    small[fallKey, prometheus.Counter]
 	reasons  small[string, struct{}] // distinct words of reason labels
+	sticky   small[string, prometheus.Counter]
 	start    time.Time
 
 	mu   sync.Mutex // guards writes of the maps above, used

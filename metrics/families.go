@@ -55,6 +55,7 @@ type families struct {
 	fallbacks   *prometheus.CounterVec
 	assignments *prometheus.CounterVec
 	overflow    *prometheus.CounterVec
+	sticky      *prometheus.CounterVec
 
 	all []prometheus.Collector
 }
@@ -91,6 +92,7 @@ func newFamilies() *families {
 	f.fallbacks = f.counter("sluice_fallbacks_total", "Changes from the assigned to another variant.", []string{"model", "experiment", "variant", "to", "reason"})
 	f.assignments = f.counter("sluice_experiment_assignments_total", "Requests assigned to a variant and why.", []string{"experiment", "variant", "reason"})
 	f.overflow = f.counter("sluice_metric_series_overflow_total", "Observations folded into other because the cap on series is reached.", []string{"metric"})
+	f.sticky = f.counter("sluice_sticky_events_total", "What happened to pins and their store, such as pin_timeout or pin_cached.", []string{"event"})
 	return f
 }
 

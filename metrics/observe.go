@@ -243,3 +243,21 @@ func (t *armTable) overheadOf(api string) prometheus.Observer {
 	o, _ := child(t, &t.overhead, api, "", 0, func() prometheus.Observer { return t.f.overhead.WithLabelValues(api) })
 	return o
 }
+
+// CountSticky adds n to sluice_sticky_events_total{event}; event is one of
+// internal/sticky's words.
+func (r *Recorder) CountSticky(event string, n int64) {
+	if n <= 0 {
+		return
+	}
+	t := r.arms
+	c, ok := t.sticky.get(event)
+	if !ok {
+		event = label(event, other)
+		if t.sticky.len() >= maxReasons {
+			event = other
+		}
+		c, _ = child(t, &t.sticky, event, "", 0, func() prometheus.Counter { return t.f.sticky.WithLabelValues(event) })
+	}
+	c.Add(float64(n))
+}

@@ -192,6 +192,8 @@ func full(t *testing.T, reg prometheus.Registerer) *metrics.Recorder {
 	for i := range 9 {
 		r.Record(event(fmt.Sprintf("x%d", i), "a"))
 	}
+	r.CountSticky("pin_timeout", 2)
+	r.CountSticky("pin_timeout", -1)
 	return r
 }
 
@@ -266,6 +268,7 @@ func TestLabels(t *testing.T) {
 		{"sluice_experiment_variant_weight_ratio", map[string]string{"experiment": "e1", "variant": "canary", "baseline": "false"}, 0.1},
 		{"sluice_experiment_info", map[string]string{"experiment": "e1", "model": "chat", "status": "running", "revision": "11"}, 1},
 		{"sluice_config_revision", nil, 12},
+		{"sluice_sticky_events_total", map[string]string{"event": "pin_timeout"}, 2},
 		{"sluice_upstream_inflight_requests", map[string]string{"upstream": "v1"}, 5},
 		{"sluice_endpoint_up", map[string]string{"upstream": "v1"}, 1},
 	} {

@@ -134,6 +134,7 @@ func gateway() Row {
 		one("Revision per replica", "Lines apart: a replica serves an old configuration.", "none", "max by (instance) (sluice_config_revision)", "{{instance}}"),
 		one("Ledger queue", "Events that wait for the database.", "short", "max by (instance) (sluice_ledger_queue_length)", "{{instance}}"),
 		one("Lost records", "Events missing from the database or lines missing from the access log. Metrics lose nothing.", "short", "sum by (instance) (increase(sluice_ledger_dropped_total[$__range])) + sum by (instance) (increase(sluice_access_log_dropped_total[$__range]))", "{{instance}}"),
+		one("Pin store", "Reads over their budget, pins answered from memory or lost while the store is away.", "short", zero("sum by (event) (rate(sluice_sticky_events_total[$__rate_interval]))"), "{{event}}"),
 		one("Folded series", "Observations booked to other because the cap on series is reached.", "short", zero("sum by (metric) (rate(sluice_metric_series_overflow_total[$__rate_interval]))"), "{{metric}}"),
 		one("Series exposed", "Samples in one scrape.", "short", "sum by (instance) (scrape_samples_scraped)", "{{instance}}"),
 	}}
