@@ -25,7 +25,7 @@ type Config struct {
 	Secrets   map[string]SecretRef `json:"secrets" desc:"Names that an upstream's credential refers to, and where each secret is read."`
 	Auth      Auth                 `json:"auth" desc:"Who may call the data plane."`
 	Log       Log                  `json:"log" desc:"The process log and the access log."`
-	DataDir   string               `json:"data_dir" desc:"Directory of the last good snapshot."`
+	DataDir   string               `json:"data_dir" desc:"Directory of the last good snapshot; empty: none is kept."`
 	Resources *router.Document     `json:"resources" desc:"Seeds objects that do not exist yet; never interpolated."`
 
 	origins   map[string]Origin

@@ -44,7 +44,7 @@ type decoder struct {
 }
 
 func (d *decoder) fail(n *node, path, format string, args ...any) {
-	d.problems = append(d.problems, n.pos.problem(path, format, args...))
+	d.problems = append(d.problems, n.pos.at(path, format, args...))
 }
 
 // want reports a value of the wrong type. The value itself is shown unless it
@@ -63,7 +63,7 @@ func (d *decoder) want(n *node, path, want string) {
 	default:
 		got = "`" + clip(n.text) + "`"
 	}
-	d.fail(n, path, "%s: want %s, got %s", path, want, got)
+	d.fail(n, path, "want %s, got %s", want, got)
 }
 
 // decode sets v from n. A null leaves v alone: it is "not set".
@@ -148,7 +148,7 @@ func (d *decoder) value(n *node, v reflect.Value, path string) {
 			v.Set(reflect.ValueOf(x))
 		}
 	default:
-		d.fail(n, path, "%s: values of this kind cannot be set from a file", path)
+		d.fail(n, path, "values of this kind cannot be set from a file")
 	}
 }
 
@@ -157,7 +157,7 @@ func (d *decoder) text(n *node, v reflect.Value, path, want string) {
 	case n.kind != scalarNode:
 		d.want(n, path, want)
 	case n.tag != "!!str" && !n.interpolated:
-		d.fail(n, path, "%s: want %s, got the bare value `%s`; put it in quotes: \"%s\"", path, want, clip(n.text), clip(n.text))
+		d.fail(n, path, "want %s, got the bare value `%s`; put it in quotes: \"%s\"", want, clip(n.text), clip(n.text))
 	default:
 		v.SetString(n.text)
 	}
@@ -190,14 +190,14 @@ func (d *decoder) unmarshal(n *node, v reflect.Value, path string) {
 		return
 	}
 	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(data); err != nil {
-		d.fail(n, path, "%s: %s", path, clip(strings.TrimPrefix(err.Error(), "json: ")))
+		d.fail(n, path, "%s", clip(strings.TrimPrefix(err.Error(), "json: ")))
 	}
 }
 
 func (d *decoder) structure(n *node, v reflect.Value, path string) {
 	if n.kind != mappingNode {
 		if v.Type() == reflect.TypeFor[SecretRef]() {
-			d.fail(n, path, "%s: a secret may not be written here; name where it is: {env: VARIABLE} or {file: /path}", path)
+			d.fail(n, path, "a secret may not be written here; name where it is: {env: VARIABLE} or {file: /path}")
 			return
 		}
 		want := "a mapping"
@@ -211,7 +211,7 @@ func (d *decoder) structure(n *node, v reflect.Value, path string) {
 	for i, k := range n.keys {
 		f, ok := fields[k.text]
 		if !ok {
-			d.fail(k, join(path, clip(k.text)), "%s", unknownKey(k.text, path, v.Type()))
+			d.problems = append(d.problems, k.pos.problem(join(path, clip(k.text)), "%s", unknownKey(k.text, path, v.Type())))
 			continue
 		}
 		if v.Type() == priceType || v.Type() == gpuType && k.text == "usd_per_gpu_hour" {
@@ -223,7 +223,7 @@ func (d *decoder) structure(n *node, v reflect.Value, path string) {
 	}
 	for _, name := range required[v.Type()] {
 		if m := n.member(name); m == nil || m.kind == nullNode {
-			d.fail(n, join(path, name), "%s: `%s` is missing", path, name)
+			d.fail(n, path, "`%s` is missing", name)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func unknownKey(key, path string, t reflect.Type) string {
 // price takes quoted decimal strings only: a bare 0.20 is a binary fraction.
 func (d *decoder) price(n *node, v reflect.Value, path string) {
 	if n.kind == scalarNode && n.tag != "!!str" && !n.interpolated {
-		d.fail(n, path, "%s: a price is a quoted decimal string, write \"%s\" instead of %s", path, clip(n.text), clip(n.text))
+		d.fail(n, path, "a price is a quoted decimal string, write \"%s\" instead of %s", clip(n.text), clip(n.text))
 		return
 	}
 	d.decode(n, v, path)
@@ -263,7 +263,7 @@ func (d *decoder) enum(n *node, f reflect.StructField, v reflect.Value, path str
 		d.want(n, path, strings.Join(values, " or "))
 		return
 	}
-	msg := fmt.Sprintf("%s: want %s, got `%s`", path, strings.Join(values, " or "), clip(v.String()))
+	msg := fmt.Sprintf("want %s, got `%s`", strings.Join(values, " or "), clip(v.String()))
 	if s := Suggest(v.String(), values); s != "" {
 		msg += ", did you mean `" + s + "`?"
 	}
@@ -300,7 +300,7 @@ func (d *decoder) list(n *node, v reflect.Value, path string) {
 	}
 	if v.Kind() == reflect.Array {
 		if len(n.items) != v.Len() {
-			d.fail(n, path, "%s: want a list of %d, got %d", path, v.Len(), len(n.items))
+			d.fail(n, path, "want a list of %d, got %d", v.Len(), len(n.items))
 			return
 		}
 	} else {
@@ -309,7 +309,7 @@ func (d *decoder) list(n *node, v reflect.Value, path string) {
 	for i, item := range n.items {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		if item.kind == nullNode {
-			d.fail(item, at, "%s: the item is empty", at)
+			d.fail(item, at, "the item is empty")
 			continue
 		}
 		d.value(item, v.Index(i), at)

@@ -41,7 +41,7 @@ func (e *expander) expand(n *node, path string) {
 		}
 		text, used, err := e.text(n.text)
 		if err != nil {
-			e.problems = append(e.problems, n.pos.problem(path, "%s: %v", path, err))
+			e.problems = append(e.problems, n.pos.at(path, "%v", err))
 			n.kind = nullNode // one fault is enough: not also a wrong type
 			return
 		}

@@ -214,6 +214,22 @@ func LoadDocument(data []byte, source string) (*router.Document, error) {
 	return doc, nil
 }
 
+// LoadExperiment reads one experiment for `sluice experiment create`. Faults
+// are Problems with places.
+func LoadExperiment(data []byte, source string) (*router.Experiment, error) {
+	root, problems := parse(data, source)
+	if err := problems.orNil(); err != nil {
+		return nil, err
+	}
+	exp := &router.Experiment{}
+	d := decoder{}
+	d.decode(root, reflect.ValueOf(exp).Elem(), "")
+	if err := d.problems.orNil(); err != nil {
+		return nil, err
+	}
+	return exp, nil
+}
+
 func envMap(env []string) map[string]string {
 	m := make(map[string]string, len(env))
 	for _, kv := range env {
@@ -240,4 +256,43 @@ func keysOf[V any](m map[string]V) func(yield func(string) bool) {
 			}
 		}
 	}
+}
+
+// Check does for `sluice validate` what Load and Validate do, for a settings
+// file or a document of its own (upstreams, models and experiments at the
+// top). It connects to nothing. The error is Problems.
+func Check(src Sources) (warnings []string, err error) {
+	if src.Data == nil {
+		if src.Data, err = ReadFile(src.Path); err != nil {
+			return nil, Problems{{Source: src.Path, Message: err.Error()}}
+		}
+	}
+	root, problems := parse(src.Data, src.Path)
+	if len(problems) == 0 && isDocument(root) {
+		doc, err := LoadDocument(src.Data, src.Path)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range router.Validate(doc, router.ValidateOptions{}) {
+			pos, path := locate(root, Pos{Source: src.Path}, p.Path, "")
+			problems = append(problems, pos.at(path, "%s", p.Message))
+		}
+		return nil, problems.orNil()
+	}
+	c, err := Load(src)
+	if err != nil {
+		return nil, err
+	}
+	return c.Warnings(), c.Validate()
+}
+
+// isDocument reports whether all keys are those of a document.
+func isDocument(root *node) bool {
+	fields := fieldsOf(reflect.TypeFor[router.Document]())
+	for _, k := range root.keys {
+		if _, ok := fields[k.text]; !ok {
+			return false
+		}
+	}
+	return len(root.keys) > 0
 }

@@ -67,3 +67,11 @@ type Pos struct {
 func (p Pos) problem(path, format string, args ...any) Problem {
 	return Problem{Source: p.Source, Line: p.Line, Column: p.Column, Path: path, Message: fmt.Sprintf(format, args...)}
 }
+
+// at is a problem that begins with the path of the value it is about.
+func (p Pos) at(path, format string, args ...any) Problem {
+	if path == "" {
+		return p.problem("", format, args...)
+	}
+	return p.problem(path, "%s: "+format, append([]any{path}, args...)...)
+}

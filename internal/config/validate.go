@@ -24,9 +24,6 @@ func (c *Config) Validate() error {
 	if c.Admin.BasePath != "" && (!strings.HasPrefix(c.Admin.BasePath, "/") || strings.ContainsAny(c.Admin.BasePath, "?# \\") || strings.Contains(c.Admin.BasePath, "//") || strings.Contains(c.Admin.BasePath, "..")) {
 		v.add("admin.base_path", "want a path such as /sluice")
 	}
-	if c.DataDir == "" {
-		v.add("data_dir", "want a directory; the last good snapshot is kept there")
-	}
 	return v.problems.orNil()
 }
 
@@ -48,8 +45,7 @@ type validator struct {
 }
 
 func (v *validator) add(path, format string, args ...any) {
-	p := v.c.origins[path].pos.problem(path, "%s: "+format, append([]any{path}, args...)...)
-	v.problems = append(v.problems, p)
+	v.problems = append(v.problems, v.c.origins[path].pos.at(path, format, args...))
 }
 
 // listeners holds the rules of design.md sections 5 and 10.
@@ -209,7 +205,7 @@ func (v *validator) resources() {
 	seen := len(v.problems)
 	for _, p := range router.Validate(doc, router.ValidateOptions{}) {
 		pos, path := v.c.Locate(p.Path)
-		q := pos.problem(path, "%s: %s", path, p.Message)
+		q := pos.at(path, "%s", p.Message)
 		if !slices.ContainsFunc(v.problems[:seen], func(o Problem) bool { return o.Path == path }) {
 			v.problems = append(v.problems, q)
 		}
@@ -218,7 +214,7 @@ func (v *validator) resources() {
 
 func (v *validator) addAt(pointer, format string, args ...any) {
 	pos, path := v.c.Locate(pointer)
-	v.problems = append(v.problems, pos.problem(path, "%s: "+format, append([]any{path}, args...)...))
+	v.problems = append(v.problems, pos.at(path, format, args...))
 }
 
 // Locate turns a JSON pointer into Resources into the place in the file and
@@ -264,6 +260,9 @@ func (c *Config) Secret(name string) (value string, ok bool) {
 	value, err := c.secret(name)
 	return value, err == nil
 }
+
+// SecretNames lists the entries of `secrets:` in order of name.
+func (c *Config) SecretNames() []string { return sortedKeys(c.Secrets) }
 
 // SecretError says why Secret has no value, nil when it has one.
 func (c *Config) SecretError(name string) error {
