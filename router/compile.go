@@ -45,6 +45,7 @@ func Compile(s *Snapshot, ups map[string]*upstream.Upstream, o CompileOptions) (
 		}},
 	}
 	for i, u := range c.doc.Upstreams {
+		c.t.upstreams = append(c.t.upstreams, ups[u.Name])
 		if ups[u.Name] == nil {
 			c.add(at("/upstreams", i), "upstream_missing", "the upstream "+clip(u.Name)+" is in the document but was not built")
 		}

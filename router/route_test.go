@@ -665,6 +665,9 @@ func TestCompileTwiceIsEqual(t *testing.T) {
 	must(t, err)
 	b, err := router.Compile(s, u, router.CompileOptions{})
 	must(t, err)
+	if got := a.Upstreams(); len(got) != 2 || got[0] != u["v1"] || got[1] != u["v2"] {
+		t.Errorf("upstreams %v", got)
+	}
 	if !reflect.DeepEqual(a, b) {
 		t.Error("two compiles of one snapshot differ")
 	}
@@ -785,5 +788,32 @@ func TestHostileHeaders(t *testing.T) {
 				t.Errorf("%s %.10q: no variant", name, v)
 			}
 		}
+	}
+}
+
+// discard is a store that takes pins and knows none.
+type discard struct{}
+
+func (discard) Get(context.Context, string, [8]byte, uint16) (experiment.Pin, bool, error) {
+	return experiment.Pin{}, false, nil
+}
+
+func (discard) Put(_ context.Context, _ string, _ [8]byte, _ uint16, pin experiment.Pin, _ *experiment.Pin) (experiment.Pin, error) {
+	return pin, nil
+}
+
+func (discard) PutLater(string, [8]byte, uint16, experiment.Pin) {}
+
+// A decision on an uncontested bucket stays off the heap.
+func TestRouteDoesNotAllocate(t *testing.T) {
+	rule := `"targeting": [{"attr": "header:x-app", "op": "prefix", "values": ["ios"]}]`
+	table := compile(t, doc(t, `"kind": "canary"`, `"kind": "ab"`, `"baseline": "control"`, `"baseline": "control", `+rule))
+	q, ctx := query("chat", "user-12345", "x-app", "ios-17"), t.Context()
+	var p router.Plan
+	if n := testing.AllocsPerRun(200, func() { p, _ = table.Route(ctx, q, discard{}) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if p.Decision.Reason != experiment.ReasonBucket {
+		t.Errorf("measured %s", p.Decision.Reason)
 	}
 }

@@ -28,6 +28,7 @@ type Table struct {
 
 // table is what Route reads.
 type table struct {
+	upstreams   []*upstream.Upstream      // in the document's order
 	models      []*CompiledModel          // in the document's order
 	exact       map[string]*CompiledModel // public names and exact aliases
 	prefixes    []prefixAlias             // longest first
@@ -218,6 +219,10 @@ func (k *Key) mayUse(m *CompiledModel) bool {
 
 // HasKeys says whether any key is configured.
 func (t *Table) HasKeys() bool { return len(t.keys) > 0 }
+
+// Upstreams are the upstreams of the table in the document's order. The caller
+// must not change the slice.
+func (t *Table) Upstreams() []*upstream.Upstream { return t.upstreams }
 
 // Models are the public models in the document's order that key may use (nil: all).
 func (t *Table) Models(key *Key) []*CompiledModel {
