@@ -21,7 +21,39 @@ import (
 	"sluice/internal/sticky"
 )
 
-func TestPinVectors(t *testing.T) {
+// TestConformance runs one suite on every backend.
+func TestConformance(t *testing.T) {
+	for _, k := range kinds() {
+		t.Run(k.name, func(t *testing.T) {
+			if k.start != nil {
+				k.url = k.start(t)
+			}
+			for _, c := range []struct {
+				name string
+				test func(*testing.T, kind)
+			}{
+				{"PinVectors", testPinVectors},
+				{"PutRule", testPutRule},
+				{"PutRaces", testPutRaces},
+				{"PinsAreSeparate", testPinsAreSeparate},
+				{"PutLater", testPutLater},
+				{"DropAndExpirePins", testDropAndExpirePins},
+				{"Publish", testPublish},
+				{"Follow", testFollow},
+				{"Replicas", testReplicas},
+				{"Kills", testKills},
+				{"KillLatency", testKillLatency},
+				{"Lease", testLease},
+				{"CloseFlushes", testCloseFlushes},
+				{"RefillOnStart", testRefillOnStart},
+			} {
+				t.Run(c.name, func(t *testing.T) { c.test(t, k) })
+			}
+		})
+	}
+}
+
+func testPinVectors(t *testing.T, k kind) {
 	raw, err := os.ReadFile("testdata/pins.json")
 	if err != nil {
 		t.Fatal(err)
@@ -42,481 +74,450 @@ func TestPinVectors(t *testing.T) {
 	if err := json.Unmarshal(raw, &v); err != nil || len(v.Steps) == 0 {
 		t.Fatalf("pins.json: %v, %d steps", err, len(v.Steps))
 	}
-	everyKind(t, func(t *testing.T, k kind) {
-		s := k.replicas(t, 1, sticky.Options{})[0]
-		for i, step := range v.Steps {
+	s := k.replicas(t, 1, sticky.Options{})[0]
+	for i, step := range v.Steps {
+		var expect *experiment.Pin
+		if e := step.Op.Expect; e != nil {
+			p := pin(e.Variant, e.Gen)
+			expect = &p
+		}
+		got := mustPut(t, s, "exp", 1, pin(step.Op.Variant, step.Op.Gen), expect)
+		if want := pin(step.Want.Variant, step.Want.Gen); got != want {
+			t.Fatalf("step %d: got %+v, want %+v", i, got, want)
+		}
+		if p, found := mustGet(t, s, "exp", 1); !found || p != got {
+			t.Fatalf("step %d: then Get: %+v, %v", i, p, found)
+		}
+	}
+}
+
+// testPutRule holds random writes by two replicas against the rule itself.
+func testPutRule(t *testing.T, k kind) {
+	stores := k.replicas(t, 2, sticky.Options{})
+	round := 0
+	rapid.Check(t, func(r *rapid.T) {
+		round++
+		model := map[int]experiment.Pin{}
+		anyPin := rapid.Custom(func(r *rapid.T) experiment.Pin {
+			return experiment.Pin{Variant: rapid.Byte().Draw(r, "variant"), Gen: rapid.SampledFrom([]uint16{0, 1, 2, 255, 256, 65535}).Draw(r, "gen"),
+				Revision: rapid.SampledFrom([]uint32{0, 1, 1<<32 - 1}).Draw(r, "revision"), Flags: rapid.SampledFrom([]uint8{0, 1, 2, 3}).Draw(r, "flags")}
+		})
+		for range rapid.IntRange(1, 12).Draw(r, "ops") {
+			i := rapid.IntRange(0, 2).Draw(r, "unit")
+			u := round*10 + i
+			p := anyPin.Draw(r, "pin")
 			var expect *experiment.Pin
-			if e := step.Op.Expect; e != nil {
-				p := pin(e.Variant, e.Gen)
-				expect = &p
+			cur, has := model[u]
+			switch rapid.IntRange(0, 2).Draw(r, "expect") {
+			case 1:
+				expect = &cur
+			case 2:
+				e := anyPin.Draw(r, "other")
+				expect = &e
 			}
-			got := mustPut(t, s, "exp", 1, pin(step.Op.Variant, step.Op.Gen), expect)
-			if want := pin(step.Want.Variant, step.Want.Gen); got != want {
-				t.Fatalf("step %d: got %+v, want %+v", i, got, want)
+			if !has || cur.Gen < p.Gen || expect != nil && *expect == cur {
+				model[u] = p
 			}
-			if p, found := mustGet(t, s, "exp", 1); !found || p != got {
-				t.Fatalf("step %d: then Get: %+v, %v", i, p, found)
+			s := stores[rapid.IntRange(0, 1).Draw(r, "replica")]
+			if got := mustPut(t, s, "exp", u, p, expect); got != model[u] {
+				r.Fatalf("put %+v expecting %+v over %+v (%v): got %+v, want %+v", p, expect, cur, has, got, model[u])
 			}
 		}
-	})
-}
-
-// TestPutRule holds random writes by two replicas against the rule itself.
-func TestPutRule(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		stores := k.replicas(t, 2, sticky.Options{})
-		round := 0
-		rapid.Check(t, func(r *rapid.T) {
-			round++
-			model := map[int]experiment.Pin{}
-			anyPin := rapid.Custom(func(r *rapid.T) experiment.Pin {
-				return experiment.Pin{Variant: rapid.Byte().Draw(r, "variant"), Gen: rapid.SampledFrom([]uint16{0, 1, 2, 255, 256, 65535}).Draw(r, "gen"),
-					Revision: rapid.SampledFrom([]uint32{0, 1, 1<<32 - 1}).Draw(r, "revision"), Flags: rapid.SampledFrom([]uint8{0, 1, 2, 3}).Draw(r, "flags")}
-			})
-			for range rapid.IntRange(1, 12).Draw(r, "ops") {
-				i := rapid.IntRange(0, 2).Draw(r, "unit")
-				u := round*10 + i
-				p := anyPin.Draw(r, "pin")
-				var expect *experiment.Pin
-				cur, has := model[u]
-				switch rapid.IntRange(0, 2).Draw(r, "expect") {
-				case 1:
-					expect = &cur
-				case 2:
-					e := anyPin.Draw(r, "other")
-					expect = &e
-				}
-				if !has || cur.Gen < p.Gen || expect != nil && *expect == cur {
-					model[u] = p
-				}
-				s := stores[rapid.IntRange(0, 1).Draw(r, "replica")]
-				if got := mustPut(t, s, "exp", u, p, expect); got != model[u] {
-					r.Fatalf("put %+v expecting %+v over %+v (%v): got %+v, want %+v", p, expect, cur, has, got, model[u])
-				}
-			}
-			for u, want := range model {
-				if got, found := mustGet(t, stores[0], "exp", u); !found || got != want {
-					r.Fatalf("unit %d: got %+v, %v, want %+v", u, got, found, want)
-				}
-			}
-		})
-	})
-}
-
-// TestPutRaces: many writers of one unit are all told the same winner.
-func TestPutRaces(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		stores := k.replicas(t, 2, sticky.Options{})
-		for u := range 50 {
-			var wg sync.WaitGroup
-			got := make([]experiment.Pin, 8)
-			for w := range got {
-				wg.Go(func() {
-					got[w] = mustPut(t, stores[w%2], "race", u, pin(uint8(w), 1), nil)
-				})
-			}
-			wg.Wait()
-			for w := range got {
-				if got[w] != got[0] {
-					t.Fatalf("unit %d: writer %d was told %+v, writer 0 %+v", u, w, got[w], got[0])
-				}
+		for u, want := range model {
+			if got, found := mustGet(t, stores[0], "exp", u); !found || got != want {
+				r.Fatalf("unit %d: got %+v, %v, want %+v", u, got, found, want)
 			}
 		}
 	})
 }
 
-func TestPinsAreSeparate(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		s := k.replicas(t, 1, sticky.Options{})[0]
-		mustPut(t, s, "a", 1, pin(1, 1), nil)
-		mustPut(t, s, "b", 1, pin(2, 1), nil)
-		mustPut(t, s, "a", 1+1<<14, pin(3, 1), nil) // the same shard after masking
-		for _, c := range []struct {
-			exp  string
-			unit int
-			want uint8
-		}{{"a", 1, 1}, {"b", 1, 2}, {"a", 1 + 1<<14, 3}} {
-			if p, found := mustGet(t, s, c.exp, c.unit); !found || p.Variant != c.want {
-				t.Errorf("%s/%d: got %+v, %v", c.exp, c.unit, p, found)
-			}
-		}
-		if _, found := mustGet(t, s, "a", 2); found {
-			t.Error("found a pin that was never written")
-		}
-	})
-}
-
-func TestPutLater(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		var conflicts atomic.Int64
-		stores := k.replicas(t, 2, sticky.Options{OnConflict: func(exp string, f [8]byte, lost, stored experiment.Pin) {
-			if exp == "later" && f == field(7) && lost == pin(2, 1) && stored == pin(1, 1) {
-				conflicts.Add(1)
-			}
-		}})
-		for i := range 2000 {
-			stores[0].PutLater("later", field(i), uint16(i), pin(1, 1))
-		}
-		eventually(t, "an empty queue", func() bool { return stores[0].Stats().Queue == 0 })
-		eventually(t, "the pins at the other replica", func() bool {
-			for _, i := range []int{0, 7, 1999} {
-				if p, found := mustGet(t, stores[1], "later", i); !found || p != pin(1, 1) {
-					return false
-				}
-			}
-			return true
-		})
-		stores[1].PutLater("later", field(7), 7, pin(2, 1)) // first come
-		eventually(t, "a conflict", func() bool { return conflicts.Load() == 1 })
-		if p, _ := mustGet(t, stores[1], "later", 7); p != pin(1, 1) {
-			t.Errorf("the loser reads %+v", p)
-		}
-		if n := stores[1].Stats().Counters[sticky.CountPinConflict]; n != 1 {
-			t.Errorf("counted %d conflicts, want 1", n)
-		}
-	})
-}
-
-func TestDropAndExpirePins(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		backup := &memBackup{}
-		stores := k.replicas(t, 2, sticky.Options{Backup: backup})
-		s := stores[0]
-		for i := range 100 {
-			mustPut(t, s, "gone", i, pin(1, 1), nil)
-			mustPut(t, s, "kept", i, pin(1, 1), nil)
-		}
-		eventually(t, "the copies", func() bool { return backup.len("gone") == 100 && backup.len("kept") == 100 })
-		if err := s.DropPins(t.Context(), "gone"); err != nil {
-			t.Fatal(err)
-		}
-		for i := range 100 {
-			if _, found := mustGet(t, stores[1], "gone", i); found {
-				t.Fatalf("pin %d is still there", i)
-			}
-			if _, found := mustGet(t, stores[1], "kept", i); !found {
-				t.Fatalf("pin %d of another experiment is gone", i)
-			}
-		}
-		if backup.len("gone") != 0 || backup.len("kept") != 100 {
-			t.Errorf("copies: %d and %d, want 0 and 100", backup.len("gone"), backup.len("kept"))
-		}
-		if err := s.ExpirePins(t.Context(), "kept", 20*time.Millisecond); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "expired pins", func() bool { _, found := mustGet(t, s, "kept", 5); return !found })
-	})
-}
-
-func TestPublish(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		stores := k.replicas(t, 2, sticky.Options{})
-		ctx := t.Context()
-		if _, _, err := stores[0].Latest(ctx); !errors.Is(err, sticky.ErrNone) {
-			t.Fatalf("before the first: %v", err)
-		}
-		big := []byte(`"` + strings.Repeat("sluice ", 100_000) + `"`)
-		huge := int64(1<<53 - 1)
-		for _, step := range []struct {
-			rev     int64
-			doc     []byte
-			current int64 // of the refusal; 0 = accepted
-			differs bool
-		}{
-			{5, []byte(`{"a":1}`), 0, false},
-			{4, []byte(`{"a":1}`), 5, false},
-			{5, []byte(`{"a":1}`), 5, false},
-			{5, []byte(`{"a":2}`), 5, true},
-			{6, big, 0, false},
-			{huge - 1, []byte(`{}`), 0, false},
-			{huge - 2, []byte(`{}`), huge - 1, false},
-			{huge, []byte(`{"last":1}`), 0, false},
-		} {
-			err := stores[0].Publish(ctx, step.rev, step.doc)
-			var stale *sticky.StaleError
-			switch {
-			case step.current == 0 && err != nil:
-				t.Fatalf("publish %d: %v", step.rev, err)
-			case step.current != 0 && (!errors.Is(err, sticky.ErrStale) || !errors.As(err, &stale)):
-				t.Fatalf("publish %d: %v, want stale", step.rev, err)
-			case step.current != 0 && (stale.Current != step.current || stale.Differs != step.differs):
-				t.Fatalf("publish %d: %+v, want current %d, differs %v", step.rev, stale, step.current, step.differs)
-			}
-			if step.current == 0 {
-				rev, doc, err := stores[1].Latest(ctx)
-				if err != nil || rev != step.rev || !bytes.Equal(doc, step.doc) {
-					t.Fatalf("latest after %d: %d, %d bytes, %v", step.rev, rev, len(doc), err)
-				}
-			}
-		}
-		for _, rev := range []int64{0, -1, 1 << 53} {
-			if err := stores[0].Publish(ctx, rev, nil); err == nil || errors.Is(err, sticky.ErrStale) {
-				t.Errorf("publish %d: %v, want a range error", rev, err)
-			}
-		}
-	})
-}
-
-// TestFollow: every follower sees rising revisions and the last one. The time
-// from Publish to notice is logged.
-func TestFollow(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		const n = 300
-		stores := k.replicas(t, 3, sticky.Options{})
-		var mu sync.Mutex
-		sent := map[int64]time.Time{}
-		var late []time.Duration
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
+// testPutRaces: many writers of one unit are all told the same winner.
+func testPutRaces(t *testing.T, k kind) {
+	stores := k.replicas(t, 2, sticky.Options{})
+	for u := range 50 {
 		var wg sync.WaitGroup
-		var last [3]atomic.Int64
-		for i, s := range stores {
+		got := make([]experiment.Pin, 8)
+		for w := range got {
 			wg.Go(func() {
-				err := s.Follow(ctx, 10, func(rev int64) {
-					if old := last[i].Load(); rev <= old || rev <= 10 {
-						t.Errorf("follower %d: %d after %d", i, rev, old)
-					}
-					last[i].Store(rev)
-					mu.Lock()
-					late = append(late, time.Since(sent[rev]))
-					mu.Unlock()
-				})
-				if !errors.Is(err, context.Canceled) {
-					t.Errorf("follow: %v", err)
-				}
+				got[w] = mustPut(t, stores[w%2], "race", u, pin(uint8(w), 1), nil)
 			})
 		}
-		for rev := int64(1); rev <= n; rev++ {
-			mu.Lock()
-			sent[rev] = time.Now()
-			mu.Unlock()
-			if err := stores[rev%3].Publish(t.Context(), rev, []byte("{}")); err != nil {
-				t.Fatal(err)
-			}
-			if rev == 10 || rev%50 == 0 { // let all of them catch up now and then
-				eventually(t, "caught up", func() bool {
-					for i := range last {
-						if rev > 10 && last[i].Load() != rev {
-							return false
-						}
-					}
-					return true
-				})
-			}
-		}
-		cancel()
 		wg.Wait()
-		t.Logf("publish to notice, %d notices: %s", len(late), quantiles(late))
-	})
-}
-
-func TestReplicas(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		stores := k.replicas(t, 2, sticky.Options{})
-		ctx, start := t.Context(), time.Unix(1_700_000_000, 0).UTC()
-		a := sticky.Replica{ID: "replica-a", Revision: 3, Started: start, Addr: "127.0.0.1:1"}
-		if err := stores[0].Report(ctx, a); err != nil {
-			t.Fatal(err)
-		}
-		want := []sticky.Replica{a}
-		if k.name != "embedded" {
-			b := sticky.Replica{ID: "replica-b", Revision: 2, Started: start}
-			if err := stores[1].Report(ctx, b); err != nil {
-				t.Fatal(err)
+		for w := range got {
+			if got[w] != got[0] {
+				t.Fatalf("unit %d: writer %d was told %+v, writer 0 %+v", u, w, got[w], got[0])
 			}
-			want = append(want, b)
 		}
-		if got, err := stores[1].Replicas(ctx); err != nil || cmp.Diff(want, got) != "" {
-			t.Fatalf("%v, %s", err, cmp.Diff(want, got))
-		}
-		if err := stores[0].Report(ctx, sticky.Replica{ID: "other"}); err == nil {
-			t.Error("a report under another id was taken")
-		}
-		if k.name == "embedded" {
-			return
-		}
-		closeStore(t, stores[0])
-		if got, err := stores[1].Replicas(ctx); err != nil || len(got) != 1 || got[0].ID != "replica-b" {
-			t.Errorf("after Close: %v, %v", got, err)
-		}
-		if err := stores[0].Report(ctx, a); !errors.Is(err, sticky.ErrClosed) {
-			t.Errorf("report after Close: %v", err)
-		}
-	})
+	}
 }
 
-func TestKills(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		stores := k.replicas(t, 2, sticky.Options{})
-		var mu sync.Mutex
-		var told [][]sticky.KillEntry
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
+func testPinsAreSeparate(t *testing.T, k kind) {
+	s := k.replicas(t, 1, sticky.Options{})[0]
+	mustPut(t, s, "a", 1, pin(1, 1), nil)
+	mustPut(t, s, "b", 1, pin(2, 1), nil)
+	mustPut(t, s, "a", 1+1<<14, pin(3, 1), nil) // the same shard after masking
+	for _, c := range []struct {
+		exp  string
+		unit int
+		want uint8
+	}{{"a", 1, 1}, {"b", 1, 2}, {"a", 1 + 1<<14, 3}} {
+		if p, found := mustGet(t, s, c.exp, c.unit); !found || p.Variant != c.want {
+			t.Errorf("%s/%d: got %+v, %v", c.exp, c.unit, p, found)
+		}
+	}
+	if _, found := mustGet(t, s, "a", 2); found {
+		t.Error("found a pin that was never written")
+	}
+}
+
+func testPutLater(t *testing.T, k kind) {
+	var conflicts atomic.Int64
+	stores := k.replicas(t, 2, sticky.Options{OnConflict: func(exp string, f [8]byte, lost, stored experiment.Pin) {
+		if exp == "later" && f == field(7) && lost == pin(2, 1) && stored == pin(1, 1) {
+			conflicts.Add(1)
+		}
+	}})
+	for i := range 2000 {
+		stores[0].PutLater("later", field(i), uint16(i), pin(1, 1))
+	}
+	eventually(t, "an empty queue", func() bool { return stores[0].Stats().Queue == 0 })
+	eventually(t, "the pins at the other replica", func() bool {
+		for _, i := range []int{0, 7, 1999} {
+			if p, found := mustGet(t, stores[1], "later", i); !found || p != pin(1, 1) {
+				return false
+			}
+		}
+		return true
+	})
+	stores[1].PutLater("later", field(7), 7, pin(2, 1)) // first come
+	eventually(t, "a conflict", func() bool { return conflicts.Load() == 1 })
+	if p, _ := mustGet(t, stores[1], "later", 7); p != pin(1, 1) {
+		t.Errorf("the loser reads %+v", p)
+	}
+	if n := stores[1].Stats().Counters[sticky.CountPinConflict]; n != 1 {
+		t.Errorf("counted %d conflicts, want 1", n)
+	}
+}
+
+func testDropAndExpirePins(t *testing.T, k kind) {
+	backup := &memBackup{}
+	stores := k.replicas(t, 2, sticky.Options{Backup: backup})
+	s := stores[0]
+	for i := range 100 {
+		mustPut(t, s, "gone", i, pin(1, 1), nil)
+		mustPut(t, s, "kept", i, pin(1, 1), nil)
+	}
+	eventually(t, "the copies", func() bool { return backup.len("gone") == 100 && backup.len("kept") == 100 })
+	if err := s.DropPins(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if _, found := mustGet(t, stores[1], "gone", i); found {
+			t.Fatalf("pin %d is still there", i)
+		}
+		if _, found := mustGet(t, stores[1], "kept", i); !found {
+			t.Fatalf("pin %d of another experiment is gone", i)
+		}
+	}
+	if backup.len("gone") != 0 || backup.len("kept") != 100 {
+		t.Errorf("copies: %d and %d, want 0 and 100", backup.len("gone"), backup.len("kept"))
+	}
+	if err := s.ExpirePins(t.Context(), "kept", 20*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "expired pins", func() bool { _, found := mustGet(t, s, "kept", 5); return !found })
+}
+
+func testPublish(t *testing.T, k kind) {
+	stores := k.replicas(t, 2, sticky.Options{})
+	ctx := t.Context()
+	if _, _, err := stores[0].Latest(ctx); !errors.Is(err, sticky.ErrNone) {
+		t.Fatalf("before the first: %v", err)
+	}
+	big := []byte(`"` + strings.Repeat("sluice ", 100_000) + `"`)
+	huge := int64(1<<53 - 1)
+	for _, step := range []struct {
+		rev     int64
+		doc     []byte
+		current int64 // of the refusal; 0 = accepted
+		differs bool
+	}{
+		{5, []byte(`{"a":1}`), 0, false},
+		{4, []byte(`{"a":1}`), 5, false},
+		{5, []byte(`{"a":1}`), 5, false},
+		{5, []byte(`{"a":2}`), 5, true},
+		{6, big, 0, false},
+		{huge - 1, []byte(`{}`), 0, false},
+		{huge - 2, []byte(`{}`), huge - 1, false},
+		{huge, []byte(`{"last":1}`), 0, false},
+	} {
+		err := stores[0].Publish(ctx, step.rev, step.doc)
+		var stale *sticky.StaleError
+		switch {
+		case step.current == 0 && err != nil:
+			t.Fatalf("publish %d: %v", step.rev, err)
+		case step.current != 0 && (!errors.Is(err, sticky.ErrStale) || !errors.As(err, &stale)):
+			t.Fatalf("publish %d: %v, want stale", step.rev, err)
+		case step.current != 0 && (stale.Current != step.current || stale.Differs != step.differs):
+			t.Fatalf("publish %d: %+v, want current %d, differs %v", step.rev, stale, step.current, step.differs)
+		}
+		if step.current == 0 {
+			rev, doc, err := stores[1].Latest(ctx)
+			if err != nil || rev != step.rev || !bytes.Equal(doc, step.doc) {
+				t.Fatalf("latest after %d: %d, %d bytes, %v", step.rev, rev, len(doc), err)
+			}
+		}
+	}
+	for _, rev := range []int64{0, -1, 1 << 53} {
+		if err := stores[0].Publish(ctx, rev, nil); err == nil || errors.Is(err, sticky.ErrStale) {
+			t.Errorf("publish %d: %v, want a range error", rev, err)
+		}
+	}
+}
+
+// testFollow: every follower sees rising revisions and the last one. The time
+// from Publish to notice is logged.
+func testFollow(t *testing.T, k kind) {
+	const n = 300
+	stores := k.replicas(t, 3, sticky.Options{})
+	var mu sync.Mutex
+	sent := map[int64]time.Time{}
+	var late []time.Duration
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	var last [3]atomic.Int64
+	for i, s := range stores {
 		wg.Go(func() {
-			_ = stores[1].WatchKills(ctx, func(l []sticky.KillEntry) { mu.Lock(); told = append(told, l); mu.Unlock() })
-		})
-		defer wg.Wait()
-		defer cancel()
-		lastTold := func(want []sticky.KillEntry) func() bool {
-			return func() bool {
-				mu.Lock()
-				defer mu.Unlock()
-				return len(told) > 0 && cmp.Equal(told[len(told)-1], want)
-			}
-		}
-		at := time.Unix(1_700_000_000, 0).UTC()
-		first := sticky.KillEntry{Experiment: "e", Generation: 2, Variant: "*", Actor: "ann", Time: at, Reason: "5xx"}
-		again := first
-		again.Actor = "bob"
-		old := sticky.KillEntry{Experiment: "e", Generation: 1, Variant: "v", Time: at}
-		other := sticky.KillEntry{Experiment: "a", Generation: 1, Variant: "v", Time: at}
-		for _, e := range []sticky.KillEntry{first, again, old, other} {
-			if err := stores[0].Kill(ctx, e); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want := []sticky.KillEntry{other, old, first}
-		if got, err := stores[1].Kills(ctx); err != nil || cmp.Diff(want, got) != "" {
-			t.Fatalf("%v, %s", err, cmp.Diff(want, got))
-		}
-		eventually(t, "told of the kills", lastTold(want))
-		if err := stores[0].DropKills(ctx, "e", 2); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "told of the drop", lastTold([]sticky.KillEntry{other, first}))
-	})
-}
-
-func TestKillLatency(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		stores := k.replicas(t, 2, sticky.Options{})
-		seen := make(chan int, 1000)
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = stores[1].WatchKills(ctx, func(l []sticky.KillEntry) { seen <- len(l) }) })
-		defer wg.Wait()
-		defer cancel()
-		var late []time.Duration
-		for i := 1; i <= 50; i++ {
-			start := time.Now()
-			if err := stores[0].Kill(ctx, sticky.KillEntry{Experiment: "e", Generation: i, Variant: "v"}); err != nil {
-				t.Fatal(err)
-			}
-			for n := 0; n != i; {
-				select {
-				case n = <-seen:
-				case <-time.After(20 * time.Second):
-					t.Fatalf("kill %d was not noticed", i)
+			err := s.Follow(ctx, 10, func(rev int64) {
+				if old := last[i].Load(); rev <= old || rev <= 10 {
+					t.Errorf("follower %d: %d after %d", i, rev, old)
 				}
+				last[i].Store(rev)
+				mu.Lock()
+				late = append(late, time.Since(sent[rev]))
+				mu.Unlock()
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("follow: %v", err)
 			}
-			late = append(late, time.Since(start))
-		}
-		t.Logf("kill to overlay at another replica: %s", quantiles(late))
-	})
-}
-
-func TestLease(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		stores := k.replicas(t, 2, sticky.Options{})
-		ctx := t.Context()
-		a, err := stores[0].Lease(ctx, 1<<40)
-		if err != nil || a == nil || a.Fence() != 1<<40+1 || !a.Valid() {
-			t.Fatalf("first: %+v, %v", a, err)
-		}
-		if b, err := stores[1].Lease(ctx, 0); err != nil || b != nil {
-			t.Fatalf("second while held: %v, %v", b, err)
-		}
-		if err := a.Release(ctx); err != nil || a.Valid() {
-			t.Fatalf("release: %v, valid %v", err, a.Valid())
-		}
-		<-a.Done()
-		b, err := stores[1].Lease(ctx, 0)
-		if err != nil || b == nil || b.Fence() != 1<<40+2 {
-			t.Fatalf("after release: %+v, %v", b, err)
-		}
-		if err := a.Release(ctx); err != nil || !b.Valid() { // a late release by the old leader
-			t.Fatalf("late release: %v", err)
-		}
-		if c, err := stores[0].Lease(ctx, 0); err != nil || c != nil {
-			t.Fatalf("the late release freed another's lease: %v, %v", c, err)
-		}
-		closeStore(t, stores[1])
-		<-b.Done()
-		if b.Valid() {
-			t.Error("valid after Close")
-		}
-	})
-}
-
-// TestCloseFlushes: what was queued is in the store and in the backup after Close.
-func TestCloseFlushes(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		backup := &memBackup{}
-		s := k.replicas(t, 1, sticky.Options{Backup: backup})[0]
-		const n = 5000
-		for i := range n {
-			s.PutLater("e", field(i), uint16(rand.N(1<<16)), pin(1, 1))
-		}
-		if err := s.Close(t.Context()); err != nil {
+		})
+	}
+	for rev := int64(1); rev <= n; rev++ {
+		mu.Lock()
+		sent[rev] = time.Now()
+		mu.Unlock()
+		if err := stores[rev%3].Publish(t.Context(), rev, []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
-		if got := backup.len("e"); got != n {
-			t.Errorf("%d pins in the backup, want %d", got, n)
+		if rev == 10 || rev%50 == 0 { // let all of them catch up now and then
+			eventually(t, "caught up", func() bool {
+				for i := range last {
+					if rev > 10 && last[i].Load() != rev {
+						return false
+					}
+				}
+				return true
+			})
 		}
-		st := s.Stats()
-		if st.Queue != 0 || st.Backup != 0 || st.Counters[sticky.CountPinDropped] != 0 {
-			t.Errorf("left over: %+v", st)
-		}
-		s.PutLater("e", field(n+1), 0, pin(1, 1))
-		if got := s.Stats().Counters[sticky.CountPinDropped]; got != 1 {
-			t.Errorf("a late pin was not counted as dropped: %d", got)
-		}
-		if err := s.Close(t.Context()); err != nil {
-			t.Errorf("second Close: %v", err)
-		}
-	})
+	}
+	cancel()
+	wg.Wait()
+	t.Logf("publish to notice, %d notices: %s", len(late), quantiles(late))
 }
 
-// TestRefillOnStart: an empty store answers no pin as absent before the copies are in.
-func TestRefillOnStart(t *testing.T) {
-	everyKind(t, func(t *testing.T, k kind) {
-		backup := &memBackup{slow: make(chan struct{})}
-		var recs []sticky.PinRecord
-		for i := range 1000 {
-			recs = append(recs, sticky.PinRecord{Experiment: "e", Field: field(i), Shard: uint16(i), Pin: pin(uint8(i%3), 4)})
-		}
-		if err := backup.SavePins(t.Context(), recs); err != nil {
+func testReplicas(t *testing.T, k kind) {
+	stores := k.replicas(t, 2, sticky.Options{})
+	ctx, start := t.Context(), time.Unix(1_700_000_000, 0).UTC()
+	a := sticky.Replica{ID: "replica-a", Revision: 3, Started: start, Addr: "127.0.0.1:1"}
+	if err := stores[0].Report(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	want := []sticky.Replica{a}
+	if k.name != "embedded" {
+		b := sticky.Replica{ID: "replica-b", Revision: 2, Started: start}
+		if err := stores[1].Report(ctx, b); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // do not wait in Open
-		_ = ctx
-		s := k.replicas(t, 1, sticky.Options{Backup: backup})[0]
-		if s.Up() || s.Stats().State != sticky.Refilling {
-			t.Fatalf("state %v while the backup is slow", s.Stats().State)
+		want = append(want, b)
+	}
+	if got, err := stores[1].Replicas(ctx); err != nil || cmp.Diff(want, got) != "" {
+		t.Fatalf("%v, %s", err, cmp.Diff(want, got))
+	}
+	if err := stores[0].Report(ctx, sticky.Replica{ID: "other"}); err == nil {
+		t.Error("a report under another id was taken")
+	}
+	if k.name == "embedded" {
+		return
+	}
+	closeStore(t, stores[0])
+	if got, err := stores[1].Replicas(ctx); err != nil || len(got) != 1 || got[0].ID != "replica-b" {
+		t.Errorf("after Close: %v, %v", got, err)
+	}
+	if err := stores[0].Report(ctx, a); !errors.Is(err, sticky.ErrClosed) {
+		t.Errorf("report after Close: %v", err)
+	}
+}
+
+func testKills(t *testing.T, k kind) {
+	stores := k.replicas(t, 2, sticky.Options{})
+	var mu sync.Mutex
+	var told [][]sticky.KillEntry
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = stores[1].WatchKills(ctx, func(l []sticky.KillEntry) { mu.Lock(); told = append(told, l); mu.Unlock() })
+	})
+	defer wg.Wait()
+	defer cancel()
+	lastTold := func(want []sticky.KillEntry) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(told) > 0 && cmp.Equal(told[len(told)-1], want)
 		}
-		if p, found, err := s.Get(t.Context(), "e", field(1), 1); !errors.Is(err, sticky.ErrDown) {
-			t.Fatalf("Get while refilling: %+v, %v, %v", p, found, err)
+	}
+	at := time.Unix(1_700_000_000, 0).UTC()
+	first := sticky.KillEntry{Experiment: "e", Generation: 2, Variant: "*", Actor: "ann", Time: at, Reason: "5xx"}
+	again := first
+	again.Actor = "bob"
+	old := sticky.KillEntry{Experiment: "e", Generation: 1, Variant: "v", Time: at}
+	other := sticky.KillEntry{Experiment: "a", Generation: 1, Variant: "v", Time: at}
+	for _, e := range []sticky.KillEntry{first, again, old, other} {
+		if err := stores[0].Kill(ctx, e); err != nil {
+			t.Fatal(err)
 		}
-		if _, err := s.Put(t.Context(), "e", field(1), 1, pin(9, 4), nil); !errors.Is(err, sticky.ErrDown) {
-			t.Fatalf("Put while refilling: %v", err)
+	}
+	want := []sticky.KillEntry{other, old, first}
+	if got, err := stores[1].Kills(ctx); err != nil || cmp.Diff(want, got) != "" {
+		t.Fatalf("%v, %s", err, cmp.Diff(want, got))
+	}
+	eventually(t, "told of the kills", lastTold(want))
+	if err := stores[0].DropKills(ctx, "e", 2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "told of the drop", lastTold([]sticky.KillEntry{other, first}))
+}
+
+func testKillLatency(t *testing.T, k kind) {
+	stores := k.replicas(t, 2, sticky.Options{})
+	seen := make(chan int, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = stores[1].WatchKills(ctx, func(l []sticky.KillEntry) { seen <- len(l) }) })
+	defer wg.Wait()
+	defer cancel()
+	var late []time.Duration
+	for i := 1; i <= 50; i++ {
+		start := time.Now()
+		if err := stores[0].Kill(ctx, sticky.KillEntry{Experiment: "e", Generation: i, Variant: "v"}); err != nil {
+			t.Fatal(err)
 		}
-		s.PutLater("e", field(1), 1, pin(9, 4)) // must not get in before the copy
-		if err := s.Publish(t.Context(), 1, []byte("{}")); err != nil {
-			t.Errorf("publish while refilling: %v", err)
-		}
-		close(backup.slow)
-		eventually(t, "up", isUp(s))
-		eventually(t, "the queued pin lost", func() bool { return s.Stats().Counters[sticky.CountPinConflict] == 1 })
-		for i := range 1000 {
-			if p, found := mustGet(t, s, "e", i); !found || p != pin(uint8(i%3), 4) {
-				t.Fatalf("unit %d: %+v, %v", i, p, found)
+		for n := 0; n != i; {
+			select {
+			case n = <-seen:
+			case <-time.After(20 * time.Second):
+				t.Fatalf("kill %d was not noticed", i)
 			}
 		}
-		if _, found := mustGet(t, s, "e", 1001); found {
-			t.Error("found a pin that never was")
+		late = append(late, time.Since(start))
+	}
+	t.Logf("kill to overlay at another replica: %s", quantiles(late))
+}
+
+func testLease(t *testing.T, k kind) {
+	stores := k.replicas(t, 2, sticky.Options{})
+	ctx := t.Context()
+	a, err := stores[0].Lease(ctx, 1<<40)
+	if err != nil || a == nil || a.Fence() != 1<<40+1 || !a.Valid() {
+		t.Fatalf("first: %+v, %v", a, err)
+	}
+	if b, err := stores[1].Lease(ctx, 0); err != nil || b != nil {
+		t.Fatalf("second while held: %v, %v", b, err)
+	}
+	if err := a.Release(ctx); err != nil || a.Valid() {
+		t.Fatalf("release: %v, valid %v", err, a.Valid())
+	}
+	<-a.Done()
+	b, err := stores[1].Lease(ctx, 0)
+	if err != nil || b == nil || b.Fence() != 1<<40+2 {
+		t.Fatalf("after release: %+v, %v", b, err)
+	}
+	if err := a.Release(ctx); err != nil || !b.Valid() { // a late release by the old leader
+		t.Fatalf("late release: %v", err)
+	}
+	if c, err := stores[0].Lease(ctx, 0); err != nil || c != nil {
+		t.Fatalf("the late release freed another's lease: %v, %v", c, err)
+	}
+	closeStore(t, stores[1])
+	<-b.Done()
+	if b.Valid() {
+		t.Error("valid after Close")
+	}
+}
+
+// testCloseFlushes: what was queued is in the store and in the backup after Close.
+func testCloseFlushes(t *testing.T, k kind) {
+	backup := &memBackup{}
+	s := k.replicas(t, 1, sticky.Options{Backup: backup})[0]
+	const n = 5000
+	for i := range n {
+		s.PutLater("e", field(i), uint16(rand.N(1<<16)), pin(1, 1))
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := backup.len("e"); got != n {
+		t.Errorf("%d pins in the backup, want %d", got, n)
+	}
+	st := s.Stats()
+	if st.Queue != 0 || st.Backup != 0 || st.Counters[sticky.CountPinDropped] != 0 {
+		t.Errorf("left over: %+v", st)
+	}
+	s.PutLater("e", field(n+1), 0, pin(1, 1))
+	if got := s.Stats().Counters[sticky.CountPinDropped]; got != 1 {
+		t.Errorf("a late pin was not counted as dropped: %d", got)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+}
+
+// testRefillOnStart: an empty store answers no pin as absent before the copies are in.
+func testRefillOnStart(t *testing.T, k kind) {
+	backup := &memBackup{slow: make(chan struct{})}
+	var recs []sticky.PinRecord
+	for i := range 1000 {
+		recs = append(recs, sticky.PinRecord{Experiment: "e", Field: field(i), Shard: uint16(i), Pin: pin(uint8(i%3), 4)})
+	}
+	if err := backup.SavePins(t.Context(), recs); err != nil {
+		t.Fatal(err)
+	}
+	s := k.replicas(t, 1, sticky.Options{Backup: backup})[0]
+	if s.Up() || s.Stats().State != sticky.Refilling {
+		t.Fatalf("state %v while the backup is slow", s.Stats().State)
+	}
+	if p, found, err := s.Get(t.Context(), "e", field(1), 1); !errors.Is(err, sticky.ErrDown) {
+		t.Fatalf("Get while refilling: %+v, %v, %v", p, found, err)
+	}
+	if _, err := s.Put(t.Context(), "e", field(1), 1, pin(9, 4), nil); !errors.Is(err, sticky.ErrDown) {
+		t.Fatalf("Put while refilling: %v", err)
+	}
+	s.PutLater("e", field(1), 1, pin(9, 4)) // must not get in before the copy
+	if err := s.Publish(t.Context(), 1, []byte("{}")); err != nil {
+		t.Errorf("publish while refilling: %v", err)
+	}
+	close(backup.slow)
+	eventually(t, "up", isUp(s))
+	eventually(t, "the queued pin lost", func() bool { return s.Stats().Counters[sticky.CountPinConflict] == 1 })
+	for i := range 1000 {
+		if p, found := mustGet(t, s, "e", i); !found || p != pin(uint8(i%3), 4) {
+			t.Fatalf("unit %d: %+v, %v", i, p, found)
 		}
-	})
+	}
+	if _, found := mustGet(t, s, "e", 1001); found {
+		t.Error("found a pin that never was")
+	}
 }
 
 // quantiles formats durations.

@@ -46,7 +46,7 @@ func (s *Store) Lease(ctx context.Context, floor int64) (*Lease, error) {
 		return nil, nil
 	}
 	l := &Lease{fence: fence, s: s, start: start, lost: make(chan struct{}), stopped: make(chan struct{})}
-	s.wg.Go(l.keep)
+	s.leases.Go(l.keep)
 	return l, nil
 }
 

@@ -21,39 +21,33 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // kind is one backend that must pass the conformance suite.
 type kind struct {
-	name string
-	// replicas opens n stores of one deployment with the given options (URL and
-	// ReplicaID are set here). The embedded backend has one store for all.
-	replicas func(t *testing.T, n int, o sticky.Options) []*sticky.Store
+	name  string
+	start func(t *testing.T) (url string) // nil: embedded
+	url   string
 }
 
 func kinds() []kind {
 	return []kind{
-		{"embedded", func(t *testing.T, n int, o sticky.Options) []*sticky.Store {
-			s := open(t, o)
-			out := make([]*sticky.Store, n)
-			for i := range out {
-				out[i] = s
-			}
-			return out
-		}},
-		{"redis", func(t *testing.T, n int, o sticky.Options) []*sticky.Store {
-			o.URL = testenv.Redis(t).URL
-			return openN(t, n, o)
-		}},
-		{"cluster", func(t *testing.T, n int, o sticky.Options) []*sticky.Store {
-			o.URL = cluster(t)
-			return openN(t, n, o)
-		}},
+		{name: "embedded"},
+		{name: "redis", start: func(t *testing.T) string { return testenv.Redis(t).URL }},
+		{name: "cluster", start: cluster},
 	}
 }
 
-// everyKind runs f for each backend, in parallel.
-func everyKind(t *testing.T, f func(t *testing.T, k kind)) {
+// replicas opens n stores of one new deployment; URL, Prefix and ReplicaID are
+// set here. Embedded, one store stands for all.
+func (k kind) replicas(t *testing.T, n int, o sticky.Options) []*sticky.Store {
 	t.Helper()
-	for _, k := range kinds() {
-		t.Run(k.name, func(t *testing.T) { f(t, k) })
+	if k.url != "" {
+		o.URL, o.Prefix = k.url, "sluice-"+strings.ReplaceAll(t.Name(), "/", "-")
+		return openN(t, n, o)
 	}
+	s := open(t, o)
+	out := make([]*sticky.Store, n)
+	for i := range out {
+		out[i] = s
+	}
+	return out
 }
 
 func openN(t *testing.T, n int, o sticky.Options) []*sticky.Store {

@@ -60,7 +60,7 @@ func (s *Store) Put(ctx context.Context, exp string, field [8]byte, shard uint16
 		return experiment.Pin{}, err
 	}
 	s.breaker.success()
-	s.stored(u, shard, res[0], h.life)
+	s.stored(u, shard, pin, res[0], h.life)
 	return res[0].stored, nil
 }
 
@@ -135,10 +135,11 @@ func (s *Store) missed(ctx context.Context, err error) {
 	}
 }
 
-// stored remembers the outcome of a write and copies a new pin to the backup.
-func (s *Store) stored(u unit, shard uint16, r putResult, life uint32) {
+// stored remembers the outcome of writing pin and copies it to the backup. An
+// equal pin that was there may be from our own first try, whose answer was late.
+func (s *Store) stored(u unit, shard uint16, pin experiment.Pin, r putResult, life uint32) {
 	s.cache.put(u, cached{pin: r.stored, life: life})
-	if r.written && s.backup != nil {
+	if (r.written || r.stored == pin) && s.backup != nil {
 		if !s.backup.add(PinRecord{u.exp, u.field, shard, r.stored}) {
 			s.counters.add(CountBackupDropped, 1)
 		}

@@ -36,7 +36,7 @@ func (q *queue) push(op putOp) (lost putOp, dropped bool) {
 	return lost, dropped
 }
 
-// peek copies up to n of the oldest; they stay until done is called.
+// take removes up to n of the oldest.
 func (q *queue) take(n int) []putOp {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *Store) flush(batch []putOp, h *health) bool {
 	}
 	for i, r := range res {
 		op := batch[i]
-		s.stored(op.unit, op.shard, r, h.life)
+		s.stored(op.unit, op.shard, op.pin, r, h.life)
 		if !r.written && r.stored.Gen == op.pin.Gen && r.stored.Variant != op.pin.Variant {
 			s.counters.add(CountPinConflict, 1)
 			if s.o.OnConflict != nil {

@@ -39,6 +39,7 @@ type Store struct {
 	ctx       context.Context // of the background work; ends in Close
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
+	leases    sync.WaitGroup
 	looked    chan struct{} // closed after the watcher's first look
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -130,17 +131,18 @@ func (s *Store) Close(ctx context.Context) error {
 			_ = s.be.forget(fctx, s.o.ReplicaID) // else it expires by itself
 			cancel()
 		}
+		s.leases.Wait() // given up by themselves when closing; bounded
 		s.cancel()
+		s.closeErr = s.be.close() // a blocking read of the log ends by this only
 		s.wg.Wait()
 		if n := s.queue.len(); n > 0 {
 			s.counters.add(CountPinDropped, int64(n))
-			s.closeErr = fmt.Errorf("sticky: closed with %d queued pins unwritten", n)
+			s.closeErr = errors.Join(s.closeErr, fmt.Errorf("sticky: closed with %d queued pins unwritten", n))
 		}
 		if n := s.backup.len(); n > 0 {
 			s.counters.add(CountBackupDropped, int64(n))
 			s.closeErr = errors.Join(s.closeErr, fmt.Errorf("sticky: closed with %d pins not copied to the database", n))
 		}
-		s.closeErr = errors.Join(s.closeErr, s.be.close())
 	})
 	return s.closeErr
 }
