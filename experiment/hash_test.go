@@ -197,6 +197,18 @@ func arg[T any](t *testing.T, raw json.RawMessage) (v T) {
 	return v
 }
 
+func TestExperimentDigest(t *testing.T) {
+	for _, hash := range []string{"", "growthbook1", "growthbook2"} {
+		def := definition(t)
+		def.Hash = hash
+		e := compile(t, def)
+		q := user("u1")
+		if got, want := e.Digest(q.Unit), e.Decide(q).Digest; got != want {
+			t.Errorf("hash %q: Digest = %+v, Decide's is %+v", hash, got, want)
+		}
+	}
+}
+
 func TestParseHash(t *testing.T) {
 	for name, want := range map[string]experiment.HashKind{
 		"": experiment.SHA256, "sha256": experiment.SHA256,

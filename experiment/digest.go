@@ -1,0 +1,4 @@
+package experiment
+
+// Digest is the hash of a unit under this experiment's seed.
+func (e *Experiment) Digest(u Unit) Digest { return HashWith(e.hash, e.seed, u) }
