@@ -96,8 +96,8 @@ func readError(body []byte, contentType string) (r errorBody) {
 	if r.typ == "" {
 		r.typ, _ = str(members["error_type"]) // TGI
 	}
-	if r.text == "" {
-		r.text = detail(members["detail"])
+	if r.text == "" && r.nested {
+		r.nested = false
 	}
 	if resp, ok := members["response"]; ok && r.text == "" { // response.failed
 		var m map[string]json.RawMessage
@@ -114,10 +114,13 @@ func readError(body []byte, contentType string) (r errorBody) {
 // members reads the object that holds message, type, param and code.
 func (r *errorBody) members(m map[string]json.RawMessage) {
 	if r.text == "" {
-		for _, name := range []string{"message", "msg", "error", "detail"} {
+		for _, name := range []string{"message", "msg", "error"} {
 			if r.text = text(m[name]); r.text != "" {
 				break
 			}
+		}
+		if r.text == "" {
+			r.text = detail(m["detail"])
 		}
 	}
 	r.typ, _ = str(m["type"])
