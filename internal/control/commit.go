@@ -236,11 +236,14 @@ func (c *Controller) replay(ctx context.Context, snap *router.Snapshot, kills []
 // it means nothing.
 func stopped(e *router.Experiment, variant string) bool {
 	if variant == rollback {
-		return e.State != "running" && e.State != "paused" && e.State != "promoted"
+		return e.State == router.StateRolledBack || e.State == router.StateCompleted || e.State == router.StateArchived
+	}
+	if e.State != router.StateRunning && e.State != router.StatePaused && e.State != router.StatePromoted {
+		return true
 	}
 	for _, v := range e.Variants {
 		if v.Name == variant {
-			return v.State == "killed"
+			return v.State == router.VariantKilled
 		}
 	}
 	return true

@@ -42,6 +42,8 @@ type Sticky interface {
 	Kill(ctx context.Context, k sticky.KillEntry) error
 	DropKills(ctx context.Context, exp string, before int) error
 	Kills(ctx context.Context) ([]sticky.KillEntry, error)
+	WatchKills(ctx context.Context, f func([]sticky.KillEntry)) error
+	WatchState(ctx context.Context, f func(sticky.State)) error
 	Stats() sticky.Stats
 }
 
@@ -62,7 +64,7 @@ type Hooks struct {
 // Options of New. Store, Sticky, Pool, Live and ReplicaID are required.
 type Options struct {
 	Store  Store
-	Sticky Sticky // its OnKills and OnState hooks must call Controller.Notify
+	Sticky Sticky
 	Pool   Pool
 	Live   *router.Live
 	// Shared says that Sticky is Redis, not embedded in this process.
@@ -145,13 +147,9 @@ func New(o Options) (*Controller, error) {
 	}, nil
 }
 
-// Notify asks Run to look for news now; it never blocks.
-func (c *Controller) Notify() {
-	c.mu.Lock()
-	c.republish = true
-	c.mu.Unlock()
-	poke(c.wake)
-}
+// Notify asks Run to look for news now; it never blocks. Nothing needs it but
+// a caller that knows better than the stores' own notices.
+func (c *Controller) Notify() { poke(c.wake) }
 
 func poke(ch chan struct{}) {
 	select {
@@ -167,7 +165,17 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wg.Go(func() { c.followSticky(ctx) })
+	wg.Go(func() {
+		c.watch(ctx, func() error {
+			return c.o.Sticky.Follow(ctx, c.documentRevision(), func(int64) { poke(c.wake) })
+		})
+	})
+	wg.Go(func() {
+		c.watch(ctx, func() error { return c.o.Sticky.WatchKills(ctx, func([]sticky.KillEntry) { poke(c.wake) }) })
+	})
+	wg.Go(func() {
+		c.watch(ctx, func() error { return c.o.Sticky.WatchState(ctx, func(sticky.State) { c.stickyChanged() }) })
+	})
 	wg.Go(func() { c.o.Store.Listen(ctx, func() { poke(c.wake) }) })
 	wg.Go(func() { c.report(ctx) })
 	if !c.o.Shared {
@@ -187,14 +195,27 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-func (c *Controller) followSticky(ctx context.Context) {
+// watch runs one subscription until ctx ends; one that ends early (a store
+// that is closed before us) leaves the poll.
+func (c *Controller) watch(ctx context.Context, subscribe func() error) {
 	for ctx.Err() == nil {
-		c.o.Sticky.Follow(ctx, c.documentRevision(), func(int64) { poke(c.wake) })
-		select { // closed before us, or failed: the poll goes on
+		if err := subscribe(); err != nil && ctx.Err() == nil {
+			c.log.Debug("subscription ended; polling goes on", "err", err)
+		}
+		select {
 		case <-ctx.Done():
 		case <-time.After(c.o.Poll):
 		}
 	}
+}
+
+// stickyChanged offers the document again: a store that came back may be empty
+// or hold an older one.
+func (c *Controller) stickyChanged() {
+	c.mu.Lock()
+	c.republish = true
+	c.mu.Unlock()
+	poke(c.wake)
 }
 
 func (c *Controller) documentRevision() int64 {
