@@ -1,18 +1,38 @@
 package wire
 
+// nesting is the stack of open brackets: one bit a level, 1 is an object.
+type nesting struct {
+	object [maxDepth / 64]uint64
+	depth  int
+}
+
+func (n *nesting) push(object bool) {
+	bit := uint64(1) << (n.depth & 63)
+	if object {
+		n.object[n.depth>>6] |= bit
+	} else {
+		n.object[n.depth>>6] &^= bit
+	}
+	n.depth++
+}
+
+// inObject tells what the innermost open bracket is.
+func (n *nesting) inObject() bool {
+	return n.object[(n.depth-1)>>6]>>((n.depth-1)&63)&1 == 1
+}
+
 // checkValue validates the structure of the value at i: brackets, commas, keys,
 // literals and numbers, ends of strings; not the inside of strings. depth is
 // how deep i already is. It returns the offset behind the value, or the offset
 // of the fault and why. It does not recurse.
 func checkValue(b []byte, i, depth int) (end int, fault string) {
-	var inObject [maxDepth / 64]uint64 // one bit a level: 1 is an object
-	base := depth
-	afterKey := true // a value is expected, not a key
+	n := nesting{depth: depth}
+	key := false // a key is expected, then a value
 	for {
 		if i = skipSpace(b, i); i >= len(b) {
 			return i, faultEnd
 		}
-		if !afterKey {
+		if key {
 			if i, fault = checkKey(b, i); fault != "" {
 				return i, fault
 			}
@@ -25,53 +45,53 @@ func checkValue(b []byte, i, depth int) (end int, fault string) {
 			}
 			i = j
 		case '{', '[':
-			if depth >= maxDepth {
+			if n.depth >= maxDepth {
 				return i, faultDepth
 			}
-			bit := uint64(1) << (depth & 63)
-			inObject[depth>>6] &^= bit
-			if c == '{' {
-				inObject[depth>>6] |= bit
+			if i = skipSpace(b, i+1); i >= len(b) {
+				return i, faultEnd
 			}
-			depth++
-			afterKey = c == '['
-			j := skipSpace(b, i+1)
-			if j >= len(b) {
-				return j, faultEnd
-			}
-			if b[j] != c+2 { // ']' and '}' are two behind their openers
-				i = j
+			if b[i] != c+2 { // '}' and ']' are two behind their openers
+				key = c == '{'
+				n.push(key)
 				continue
 			}
-			depth--
-			i = j + 1
+			i++
 		default:
 			if i, fault = checkScalar(b, i); fault != "" {
 				return i, fault
 			}
 		}
-		// Behind a value: close what ends here, up to the next comma.
-		for {
-			if depth == base {
-				return i, ""
-			}
-			if i = skipSpace(b, i); i >= len(b) {
-				return i, faultEnd
-			}
-			isObject := inObject[(depth-1)>>6]>>((depth-1)&63)&1 == 1
-			c := b[i]
-			if c == ',' {
-				i++
-				afterKey = !isObject
-				break
-			}
-			if isObject && c != '}' || !isObject && c != ']' {
-				return i, faultByte
-			}
-			depth--
+		var done bool
+		if i, done, fault = n.closeUp(b, i, depth); done || fault != "" {
+			return i, fault
+		}
+		key = n.inObject()
+	}
+}
+
+// closeUp passes the brackets that close behind a value, and the comma behind
+// them; done tells that the level base is reached.
+func (n *nesting) closeUp(b []byte, i, base int) (end int, done bool, fault string) {
+	for n.depth > base {
+		if i = skipSpace(b, i); i >= len(b) {
+			return i, false, faultEnd
+		}
+		closer := byte(']')
+		if n.inObject() {
+			closer = '}'
+		}
+		switch b[i] {
+		case ',':
+			return i + 1, false, ""
+		case closer:
+			n.depth--
 			i++
+		default:
+			return i, false, faultByte
 		}
 	}
+	return i, true, ""
 }
 
 const (

@@ -51,6 +51,9 @@ func (t *Tail) Feed(p []byte) {
 			continue
 		}
 		if t.depth == 0 && c != '{' {
+			if bytes.IndexByte(bom, c) >= 0 {
+				continue
+			}
 			t.other = true
 			return
 		}

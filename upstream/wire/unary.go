@@ -59,6 +59,7 @@ func UnaryUsage(body []byte, api API) Unary {
 	var u Unary
 	var timings Usage
 	hasTimings := false
+	body = bytes.TrimPrefix(body, bom)
 	for o := objectAt(body, skipSpace(body, 0)); o.next(); {
 		switch string(body[o.key.start:o.key.end]) {
 		case "usage":
@@ -113,6 +114,7 @@ const (
 // UnaryVerdict judges the whole body of a 200. info is set with VerdictError:
 // an error, and none of choices, data or output.
 func UnaryVerdict(body []byte, api API, d Dialect) (v Verdict, info ErrorInfo) {
+	body = bytes.TrimPrefix(body, bom)
 	start := skipSpace(body, 0)
 	switch Sniff(body) {
 	case KindEmpty:

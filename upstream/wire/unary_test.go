@@ -59,9 +59,10 @@ var answers = map[string]struct {
 		wire.Unary{Usage: wire.Usage{Input: 4}, HasUsage: true, Choices: 2}},
 	"responses": {wire.Responses, `{"object":"response","status":"completed","error":null,"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}],"usage":{"input_tokens":4,"output_tokens":1,"input_tokens_details":{"cached_tokens":2}}}`,
 		wire.Unary{Usage: wire.Usage{Input: 4, Cached: 2, Output: 1}, HasUsage: true, Choices: 1, Finish: "completed", Chars: 2}},
-	"clamped":    {wire.Chat, `{"usage":{"prompt_tokens":-1,"completion_tokens":2}}`, wire.Unary{Usage: wire.Usage{Output: 2}, HasUsage: true, Clamped: 1}},
-	"empty":      {wire.Chat, ` { } `, wire.Unary{}},
-	"not object": {wire.Chat, `[{"usage":{"prompt_tokens":1}}]`, wire.Unary{}},
+	"clamped":         {wire.Chat, `{"usage":{"prompt_tokens":-1,"completion_tokens":2}}`, wire.Unary{Usage: wire.Usage{Output: 2}, HasUsage: true, Clamped: 1}},
+	"byte order mark": {wire.Chat, "\xef\xbb\xbf{\"usage\":{\"prompt_tokens\":1}}", wire.Unary{Usage: wire.Usage{Input: 1}, HasUsage: true}},
+	"empty":           {wire.Chat, ` { } `, wire.Unary{}},
+	"not object":      {wire.Chat, `[{"usage":{"prompt_tokens":1}}]`, wire.Unary{}},
 }
 
 func TestUnaryUsage(t *testing.T) {
@@ -80,7 +81,7 @@ func TestTail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := tc.want
 			want.Chars = 0
-			object := strings.HasPrefix(strings.TrimSpace(tc.body), "{")
+			object := name != "not object"
 			for cut := range tc.body {
 				var tail wire.Tail
 				tail.Feed([]byte(tc.body[:cut]))
@@ -129,6 +130,7 @@ func TestUnaryVerdict(t *testing.T) {
 		"error":           {`{"error":{"message":"worker limit reached","code":502}}`, wire.VerdictError, 502},
 		"error, no code":  {`{"error":"x"}`, wire.VerdictError, 502},
 		"error, flat":     {`{"object":"error","message":"x","code":400}`, wire.VerdictError, 400},
+		"byte order mark": {"\xef\xbb\xbf{\"choices\":[]}", wire.VerdictOK, 0},
 		"empty":           {``, wire.VerdictInvalid, 0},
 		"space":           {" \n", wire.VerdictInvalid, 0},
 		"text":            {`OK`, wire.VerdictInvalid, 0},
