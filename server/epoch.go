@@ -50,8 +50,6 @@ func (e *epochs) open(rev int64) *epoch {
 	if found == nil {
 		found = &epoch{rev: rev}
 		e.old = append(e.old, found)
-	} else if found.n.Load() == 0 && found.rev < rev {
-		e.old = append(e.old, found)
 	}
 	if c := e.cur.Load(); c == nil || c.rev < rev {
 		e.cur.Store(found)

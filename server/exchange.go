@@ -186,13 +186,14 @@ func (x *exchange) do(body []byte) {
 // flags of the table that is current now, not of the one the request began with.
 func (x *exchange) next(n int, last *upstream.Attempt, same bool) (upstream.Target, string, bool) {
 	x.sent()
-	now := x.s.cfg.Live.Load()
+	now := x.enter()
 	reason := ""
 	if n > 0 {
 		reason = "retry"
 	}
 	if n > 0 && !same {
 		if x.fellBack {
+			x.sent()
 			return upstream.Target{}, "", false
 		}
 		x.fellBack, reason = true, "fallback"
@@ -201,6 +202,7 @@ func (x *exchange) next(n int, last *upstream.Attempt, same bool) (upstream.Targ
 		fb := router.Fallback(now, &x.plan)
 		if fb == nil {
 			x.fellBack = x.cur != x.plan.Variant
+			x.sent()
 			return upstream.Target{}, "", false
 		}
 		x.cur = fb
@@ -212,8 +214,22 @@ func (x *exchange) next(n int, last *upstream.Attempt, same bool) (upstream.Targ
 			x.cur, x.reason = v, why
 		}
 	}
-	x.epoch.Store(x.s.epochs.enter(now.Revision))
 	return x.cur.Target, reason, true
+}
+
+// enter counts the attempt to come under the revision that is current, and
+// returns its table. The second look makes sure that whoever waits for older
+// attempts after a swap has seen this one.
+func (x *exchange) enter() *router.Table {
+	for {
+		now := x.s.cfg.Live.Load()
+		e := x.s.epochs.enter(now.Revision)
+		if x.s.cfg.Live.Load() == now {
+			x.epoch.Store(e)
+			return now
+		}
+		e.leave()
+	}
 }
 
 // sent ends the time in which the attempt may still be decided again.
