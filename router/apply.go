@@ -168,9 +168,18 @@ func restored(want *Experiment, revision int64) Experiment {
 	return e
 }
 
+func raisesKilled(cur, want *Experiment) bool {
+	return slices.ContainsFunc(want.Variants, func(v Variant) bool {
+		i := cur.variant(v.Name)
+		return i >= 0 && cur.Variants[i].State == VariantKilled && v.Weight > cur.Variants[i].Weight
+	})
+}
+
 func applyExperiment(cur, want *Experiment, revision int64, o ApplyOptions, report *ApplyReport) error {
 	was := cloneExperiment(*cur)
-	ramping := !absent(cur.Ramp) && cur.State != StateDraft
+	// A weight that a killed variant may not have again is drift like the kill,
+	// not a reason to refuse the rest of the document.
+	keep := !absent(cur.Ramp) && cur.State != StateDraft && !o.Runtime || raisesKilled(cur, want)
 	stripped := cloneExperiment(*want)
 	for i := range stripped.Variants {
 		stripped.Variants[i].State = "" // kills are runtime: below
@@ -184,7 +193,7 @@ func applyExperiment(cur, want *Experiment, revision int64, o ApplyOptions, repo
 			return err
 		}
 	}
-	if err := replaceExperiment(cur, stripped, revision, ramping && !o.Runtime); err != nil {
+	if err := replaceExperiment(cur, stripped, revision, keep); err != nil {
 		return err
 	}
 	if o.Runtime {
@@ -210,7 +219,7 @@ func applyExperiment(cur, want *Experiment, revision int64, o ApplyOptions, repo
 		if has := cur.Variants[i]; (v.State == VariantKilled) != (has.State == VariantKilled) {
 			note("variants/"+v.Name+"/state", or(v.State, "live"), or(has.State, "live"))
 		}
-		if w := cur.Variants[i].Weight; ramping && w != v.Weight {
+		if w := cur.Variants[i].Weight; keep && w != v.Weight {
 			note("variants/"+v.Name+"/weight", v.Weight, w)
 		}
 	}

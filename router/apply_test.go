@@ -43,6 +43,24 @@ func TestReplaceDocumentKeepsRuntime(t *testing.T) {
 	}
 }
 
+func TestReplaceDocumentAfterATombstoneWasGivenBack(t *testing.T) {
+	t.Parallel()
+	for _, runtime := range []bool{false, true} {
+		d := doc(t)
+		must(t, router.Kill(d, 2, t0, "chat-v2", "canary"))
+		must(t, router.SetWeights(d, 3, t0, "chat-v2", map[string]int{"control": 10000, "canary": 0}))
+		file := parse(t, with(t, `"8b-1"`, `"8b-2"`)) // still says canary 1000
+		report, err := router.ReplaceDocument(d, 4, t0, file, router.ApplyOptions{Runtime: runtime})
+		must(t, err)
+		if e := d.Experiments[0]; e.Variants[1].Weight != 0 || e.Variants[0].Version != "8b-2" {
+			t.Errorf("runtime %v: got %+v", runtime, e.Variants)
+		}
+		if !runtime && (len(report.Drift) != 1 || len(report.Drift[0].Fields) != 3) {
+			t.Errorf("drift: %+v", report.Drift)
+		}
+	}
+}
+
 func TestReplaceDocumentWithARamp(t *testing.T) {
 	t.Parallel()
 	ramp := []string{`"baseline": "control"`, `"baseline": "control", "ramp": {"steps": [1000, 10000]}`}

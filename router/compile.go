@@ -35,7 +35,7 @@ type CompileOptions struct {
 // afterwards.
 func Compile(s *Snapshot, ups map[string]*upstream.Upstream, o CompileOptions) (*Table, error) {
 	c := compiler{
-		doc: &s.Document, ups: ups, o: o, problems: Validate(&s.Document, ValidateOptions{Secrets: o.Secrets}),
+		doc: &s.Document, ups: ups, o: o, problems: Validate(&s.Document, ValidateOptions{Secrets: o.Secrets, tablesElsewhere: true}),
 		t: &Table{Revision: s.Document.Revision, Epoch: o.Epoch, Snapshot: s, table: table{
 			exact:       map[string]*CompiledModel{},
 			experiments: map[string]*CompiledExperiment{},

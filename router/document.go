@@ -127,7 +127,7 @@ type Experiment struct {
 	Kind          string               `json:"kind"`  // canary | ab
 	State         string               `json:"state"` // draft running paused promoted rolled_back completed archived
 	Seed          string               `json:"seed,omitempty"`
-	Hash          string               `json:"hash,omitempty"` // "" | growthbook1 | growthbook2
+	Hash          string               `json:"hash,omitempty"` // "" (sha256) | growthbook1 | growthbook2
 	Generation    int                  `json:"generation,omitempty"`
 	GenRevision   int64                `json:"gen_revision,omitempty"` // revision at which the generation began
 	Unit          *Unit                `json:"unit,omitempty"`

@@ -35,7 +35,7 @@ func moved(a, b [experiment.Buckets]uint8) (n int) {
 
 func TestNormalizeDefaults(t *testing.T) {
 	t.Parallel()
-	d := parse(t, with(t, `"seed": "seed-1",`, ``, `"state": "running",`, ``, `"name": "canary", "weight": 1000`, `"name": "canary", "state": "live", "weight": 1000`))
+	d := parse(t, with(t, `"seed": "seed-1",`, `"hash": "sha256",`, `"state": "running",`, ``, `"name": "canary", "weight": 1000`, `"name": "canary", "state": "live", "weight": 1000`))
 	must(t, router.Normalize(d, nil, 7, t0, func() string { return "0123456789abcdef" }))
 	e := d.Experiments[0]
 	type got struct {
@@ -47,6 +47,9 @@ func TestNormalizeDefaults(t *testing.T) {
 	want := got{"0123456789abcdef", "draft", "bucket", "", 1, 7, 7, 7, true}
 	if diff := cmp.Diff(want, got{e.Seed, e.State, e.Stickiness, e.Variants[1].State, e.Generation, e.GenRevision, e.UpdatedRevision, d.Revision, e.CreatedAt.Equal(t0) && e.UpdatedAt.Equal(t0)}); diff != "" {
 		t.Error(diff)
+	}
+	if e.Hash != "" {
+		t.Errorf("the default hash has one form, got %q", e.Hash)
 	}
 	own := owners(t, &e)
 	if own[8999] != 0 || own[9000] != 1 {
@@ -356,6 +359,8 @@ func TestPatchExperiment(t *testing.T) {
 	}{
 		{"targeting", `{"targeting":[{"attr":"tenant","op":"in","values":["a"]}]}`, "", ""},
 		{"nothing", `{}`, "", ""},
+		{"the default hash by name", `{"hash":"sha256"}`, "", ""},
+		{"another hash while running", `{"hash":"growthbook2"}`, router.CodeInvalidState, "fixed while"},
 		{"guardrails and back", `{"guardrails":[{"metric":"error"}],"ramp":null}`, "", ""},
 		{"present state", `{"state":"running","key":"chat-v2","revision":1,"generation":1}`, "", ""},
 		{"state", `{"state":"paused"}`, router.CodeRuntimeField, ":pause"},

@@ -42,6 +42,9 @@ func randomSeed() string {
 func fillExperiment(e *Experiment, revision int64, now time.Time, random func() string) error {
 	e.Kind = or(e.Kind, "canary")
 	e.State = or(e.State, StateDraft)
+	if e.Hash == "sha256" {
+		e.Hash = "" // one form for the default
+	}
 	if e.Seed == "" {
 		e.Seed = random()
 	}

@@ -32,7 +32,7 @@ func TestEditsKeepInvariants(t *testing.T) {
 		d := doc(t)
 		const key = "chat-v2"
 		names := 0
-		for revision := int64(2); revision < 12; revision++ {
+		for revision := int64(2); revision < 9; revision++ {
 			e := d.Experiment(key)
 			before, was, text := ownerNames(t, e), router.WeightsView(e), asJSON(t, d)
 			generation := e.Generation
@@ -105,6 +105,9 @@ func TestEditsKeepInvariants(t *testing.T) {
 				r.Fatalf("moved %d buckets, the total variation is %d", n, tv/2)
 			}
 		}
+		if _, err := router.Compile(&router.Snapshot{Document: *d}, ups(d), router.CompileOptions{}); err != nil {
+			r.Fatalf("does not compile: %v", err)
+		}
 	})
 }
 
@@ -141,10 +144,11 @@ func checkInvariants(r *rapid.T, t *testing.T, d *router.Document, revision int6
 		if e.UpdatedRevision > revision || e.GenRevision > revision {
 			r.Fatalf("revisions from the future: %d %d", e.UpdatedRevision, e.GenRevision)
 		}
-		counts := make([]int, len(e.Variants))
-		for _, o := range owners(t, e) {
-			counts[o]++
+		own, err := experiment.DecodeAllocation(e.Allocation, len(e.Variants))
+		if err != nil {
+			r.Fatal(err)
 		}
+		counts := own.Counts(len(e.Variants))
 		for j, v := range e.Variants {
 			if counts[j] != v.Weight {
 				r.Fatalf("%s owns %d buckets of weight %d", v.Name, counts[j], v.Weight)
@@ -153,8 +157,5 @@ func checkInvariants(r *rapid.T, t *testing.T, d *router.Document, revision int6
 	}
 	if again, err := router.ParseDocument([]byte(asJSON(t, d))); err != nil || asJSON(t, again) != asJSON(t, d) {
 		r.Fatalf("does not survive its own JSON: %v", err)
-	}
-	if _, err := router.Compile(&router.Snapshot{Document: *d.Clone()}, ups(d), router.CompileOptions{}); err != nil {
-		r.Fatalf("does not compile: %v", err)
 	}
 }

@@ -17,6 +17,9 @@ import (
 func replaceExperiment(cur *Experiment, want Experiment, revision int64, keepWeights bool) error {
 	want = cloneExperiment(want)
 	want.Kind = cmp.Or(want.Kind, cur.Kind)
+	if want.Hash == "sha256" {
+		want.Hash = "" // as Normalize writes it
+	}
 	if want.Stickiness == "" {
 		want.Stickiness = cur.Stickiness
 		if want.Kind != cur.Kind {

@@ -37,7 +37,7 @@ func (c *checker) experiment(path string, e *Experiment) {
 	if e.Stickiness == "none" && e.Kind != "canary" {
 		c.add(path+"/stickiness", "stickiness_none", "stickiness: none draws per request and is for kind: canary only; an A/B test keeps its users: write user or bucket")
 	}
-	c.oneOf(path+"/hash", e.Hash, "", "growthbook1", "growthbook2")
+	c.oneOf(path+"/hash", e.Hash, "", "sha256", "growthbook1", "growthbook2")
 	c.seed(path+"/seed", e)
 	if e.Generation < 0 || e.Generation > math.MaxUint16 {
 		c.add(path+"/generation", "out_of_range", "a generation is 0 to 65535")
@@ -52,7 +52,7 @@ func (c *checker) experiment(path string, e *Experiment) {
 		c.add(path+"/slice", "slice_invalid", "a slice is [from, to] with 0 <= from < to <= 10000; got [%d, %d]", s[0], s[1])
 	}
 	c.overrideNames(path+"/override_headers", e.OverrideNames)
-	if e.Allocation != nil {
+	if e.Allocation != nil && !c.o.tablesElsewhere {
 		if _, err := experiment.DecodeAllocation(e.Allocation, len(e.Variants)); err != nil {
 			c.add(path+"/allocation", "allocation_invalid", "%v; leave allocation out, the server keeps it", err)
 		}
@@ -67,7 +67,7 @@ func (c *checker) seed(path string, e *Experiment) {
 	switch {
 	case e.Seed == "":
 		// Given at creation by Normalize.
-	case e.Hash == "" && !seedRE.MatchString(e.Seed):
+	case (e.Hash == "" || e.Hash == "sha256") && !seedRE.MatchString(e.Seed):
 		c.add(path, "seed_invalid", "a seed is 1 to 64 lower-case letters, digits and '-'; leave it out to get a random one")
 	case len(e.Seed) > 256 || hasControl(e.Seed):
 		c.add(path, "seed_invalid", "the seed of an imported experiment has at most 256 bytes and no control characters")
