@@ -11,14 +11,7 @@ import (
 )
 
 // CommitResult is what a commit came to.
-type CommitResult struct {
-	Snapshot *router.Snapshot // newest afterwards; of a dry run, what would be
-	Audit    *router.Audit    // nil: nothing changed, or the commit is deferred
-	Revision int64            // of Snapshot
-	// Deferred says that a kill or rollback is in force through Redis alone;
-	// document and audit follow when the database is back.
-	Deferred bool
-}
+type CommitResult = router.CommitResult
 
 // Commit validates and writes a change, publishes it and applies it here
 // before it returns. Errors of Mutate come back unchanged, faults of the new

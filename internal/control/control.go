@@ -20,7 +20,7 @@ import (
 
 // ErrReadOnly reports that nothing can be committed now: the database is away.
 // The data plane goes on serving.
-var ErrReadOnly = errors.New("read-only: the database is away")
+var ErrReadOnly = router.ErrReadOnly
 
 // Store is what the controller needs of internal/store. Errors with a method
 // Unavailable() bool mean that the database is away.

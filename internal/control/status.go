@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/internal/sticky"
+	"sluice/router"
 )
 
 // Codes of Degraded.
@@ -19,43 +20,13 @@ const (
 	CodeReissued   = "reissued"   // the document was issued again after a restored backup
 )
 
-// Degraded is one thing that does not work, in words.
-type Degraded struct {
-	Code    string    `json:"code"`
-	Message string    `json:"message"`
-	Since   time.Time `json:"since"`
-}
-
-// CompileError is the newest revision that did not compile.
-type CompileError struct {
-	Revision int64     `json:"revision"`
-	Message  string    `json:"message"`
-	Time     time.Time `json:"time"`
-}
-
-// Replica is one live replica.
-type Replica struct {
-	ID       string    `json:"id"`
-	Revision int64     `json:"revision"` // applied
-	Behind   bool      `json:"behind"`   // of this replica
-	Addr     string    `json:"addr,omitempty"`
-	Started  time.Time `json:"started"`
-	Self     bool      `json:"self"`
-}
-
-// Status is a momentary view.
-type Status struct {
-	Revision  int64              `json:"revision"` // that serves
-	Reported  int64              `json:"reported"` // told to the others as applied
-	Source    string             `json:"source"`   // database | redis | disk
-	ReadOnly  bool               `json:"read_only"`
-	Degraded  []Degraded         `json:"degraded"` // by code
-	Compile   *CompileError      `json:"compile_error,omitempty"`
-	Replicas  []Replica          `json:"replicas"` // by id; the last known list while Redis is away
-	Kills     []sticky.KillEntry `json:"kills"`
-	StartedAt time.Time          `json:"started_at"`
-	ReplicaID string             `json:"replica_id"`
-}
+// Status and its parts, as other packages see them too.
+type (
+	Degraded     = router.Degraded
+	CompileError = router.CompileError
+	Replica      = router.Replica
+	Status       = router.Status
+)
 
 // Status reads the replicas from Redis and the rest from memory.
 func (c *Controller) Status(ctx context.Context) Status {
@@ -63,13 +34,16 @@ func (c *Controller) Status(ctx context.Context) Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Status{
-		Source: c.source, Compile: c.compile, Kills: slices.Clone(c.kills), Reported: c.reported,
+		Source: c.source, Compile: c.compile, Kills: []router.KillInForce{}, Reported: c.reported,
 		StartedAt: c.started, ReplicaID: c.o.ReplicaID, Degraded: c.degradedLocked(), Replicas: []Replica{},
 	}
 	if c.doc != nil {
 		s.Revision = c.doc.Document.Revision
 	}
 	_, s.ReadOnly = c.degraded[CodeDatabase]
+	for _, k := range c.kills {
+		s.Kills = append(s.Kills, router.KillInForce(k))
+	}
 	for _, r := range list {
 		s.Replicas = append(s.Replicas, Replica{
 			ID: r.ID, Revision: r.Revision, Behind: r.Revision < s.Revision, Addr: r.Addr, Started: r.Started, Self: r.ID == c.o.ReplicaID,
@@ -114,9 +88,9 @@ func (c *Controller) degrade(code, message string) {
 	case message == "":
 		delete(c.degraded, code)
 	case was:
-		c.degraded[code] = Degraded{code, message, old.Since}
+		c.degraded[code] = Degraded{Code: code, Message: message, Since: old.Since}
 	default:
-		c.degraded[code] = Degraded{code, message, c.o.Now()}
+		c.degraded[code] = Degraded{Code: code, Message: message, Since: c.o.Now()}
 	}
 	c.mu.Unlock()
 	on := message != ""

@@ -14,15 +14,7 @@ import (
 )
 
 // AuditFilter selects audit rows; empty members match all.
-type AuditFilter struct {
-	Actor, Object, Action string
-	// ObjectPrefix matches "experiment/" and the like.
-	ObjectPrefix string
-	// Before is the cursor of the last page, 0 = the newest rows.
-	Before int64
-	// Limit is 1..200, 0 = 50.
-	Limit int
-}
+type AuditFilter = router.AuditFilter
 
 // Audit lists rows, newest first. next is the cursor of the next page, 0 after the last.
 func (s *Store) Audit(ctx context.Context, f AuditFilter) (rows []router.Audit, next int64, err error) {

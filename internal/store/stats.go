@@ -5,36 +5,15 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"sluice/metrics"
 )
 
-// Quantiles of a latency, within 2 %; zero when Count is 0.
-type Quantiles struct {
-	Count              int64
-	P50, P90, P95, P99 time.Duration
-}
-
-// VariantStats is what one assigned variant of an experiment came to.
-type VariantStats struct {
-	Variant    string
-	Requests   int64
-	Outcomes   map[string]int64 // requests by outcome
-	Errors     int64            // numerator of the error ratio
-	Eligible   int64            // denominator of the error ratio
-	Fallbacks  int64            // requests that another variant answered
-	Units      int64            // distinct analysed units first seen since
-	Attempts   int64
-	Metered    int64 // attempts with usage
-	Estimated  int64
-	Unpriced   int64
-	Input      int64
-	Cached     int64
-	CacheWrite int64
-	Output     int64
-	Reasoning  int64
-	CostNano   int64
-	TTFT       Quantiles // of successes
-	Duration   Quantiles // of successes
-}
+// Statistics are answered in these.
+type (
+	Quantiles    = metrics.Quantiles
+	VariantStats = metrics.VariantStats
+)
 
 // ExperimentStats sums the primary traffic of an experiment since a time (cut
 // down to the minute; latencies older than a few hours to the hour), one entry

@@ -7,34 +7,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"sluice/metrics"
 )
 
-// UsageQuery selects and groups usage. Empty filters match all.
-type UsageQuery struct {
-	Since, Until time.Time // Until zero = now; both are cut down to the minute (the hour with tenant, key or upstream)
-	// GroupBy is any of model, experiment, variant, role, tenant, key, upstream, minute, hour, day.
-	GroupBy []string
-	// Filter by the same names but the times: {"model": "chat"}.
-	Filter map[string]string
-	Limit  int // rows, 0 = 1000; the rest is cut and told by UsageResult.Truncated
-}
-
-// UsageRow is one group. Tokens are sums over all attempts.
-type UsageRow struct {
-	Group      map[string]string `json:"group"` // by the names of GroupBy; times are RFC 3339
-	Requests   int64             `json:"requests"`
-	Errors     int64             `json:"errors"`
-	Attempts   int64             `json:"attempts"`
-	Metered    int64             `json:"metered_attempts"`
-	Estimated  int64             `json:"estimated_attempts"`
-	Unpriced   int64             `json:"unpriced_attempts"` // metered, price unknown: not in CostNano
-	Input      int64             `json:"input_tokens"`
-	Cached     int64             `json:"cached_tokens"`
-	CacheWrite int64             `json:"cache_write_tokens"`
-	Output     int64             `json:"output_tokens"`
-	Reasoning  int64             `json:"reasoning_tokens"`
-	CostNano   int64             `json:"cost_nano_usd"`
-}
+// Usage is asked and answered in these.
+type (
+	UsageQuery = metrics.UsageQuery
+	UsageRow   = metrics.UsageRow
+)
 
 var (
 	minuteDims = map[string]string{"model": "model", "experiment": "experiment", "variant": "variant", "role": "role"}
