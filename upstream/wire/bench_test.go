@@ -28,11 +28,13 @@ func BenchmarkScan(b *testing.B) {
 			body := prompt(size.n)
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
+			cpu := cpuTime(b)
 			for b.Loop() {
 				if _, err := wire.Scan(body, wire.Chat); err != nil {
 					b.Fatal(err)
 				}
 			}
+			b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N), "cpu-ns/op")
 		})
 	}
 }
@@ -48,9 +50,11 @@ func BenchmarkSplice(b *testing.B) {
 			dst := make([]byte, 0, len(body)+256)
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
+			cpu := cpuTime(b)
 			for b.Loop() {
 				dst = h.Splice(dst[:0], body, wire.Edit{Model: "Qwen3-8B", IncludeUsage: true})
 			}
+			b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N), "cpu-ns/op")
 		})
 	}
 }
@@ -126,8 +130,10 @@ func BenchmarkTail(b *testing.B) {
 	body := []byte(`{"object":"list","data":[` + strings.Repeat(`{"embedding":[0.0123,-0.4567,0.891],"index":0},`, 20000) + `{}],"usage":{"prompt_tokens":1}}`)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
+	cpu := cpuTime(b)
 	for b.Loop() {
 		var t wire.Tail
 		t.Feed(body)
 	}
+	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N), "cpu-ns/op")
 }

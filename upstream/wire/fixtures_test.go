@@ -101,9 +101,7 @@ func follow(s *wire.Stream, pieces ...[]byte) state {
 		own := bytes.Clone(p)
 		got := s.Feed(own)
 		out = append(out, got...)
-		for i := range own {
-			own[i] = '#'
-		}
+		clear(own)
 	}
 	out = append(out, s.EOF()...)
 	st := state{
@@ -299,7 +297,7 @@ func TestStreamSplitAnywhere(t *testing.T) {
 					step := 1
 					if len(body) > 16<<10 {
 						step = len(body)/9 + 1
-					} else if i != 0 && i != 3 {
+					} else if i != 0 && i != 3 || name == "cr" {
 						step = 17
 					}
 					s := wire.NewStream(o)

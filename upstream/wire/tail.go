@@ -44,6 +44,11 @@ func (t *Tail) Feed(p []byte) {
 			i = t.text(p, i)
 			continue
 		}
+		if !t.keep && t.depth > 1 && (t.depth > 3 || t.field != tailChoices) {
+			if i = skipPlain(p, i); i == len(p) {
+				return
+			}
+		}
 		c := p[i]
 		i++
 		switch c {
@@ -60,6 +65,17 @@ func (t *Tail) Feed(p []byte) {
 		t.byte(c)
 	}
 }
+
+// skipPlain is the offset of the next quote or bracket: between them nothing
+// counts where no value is kept.
+func skipPlain(p []byte, i int) int {
+	for i < len(p) && !structural[p[i]] {
+		i++
+	}
+	return i
+}
+
+var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
 
 // text passes the inside of a string, up to its end if that is in p.
 func (t *Tail) text(p []byte, i int) int {
