@@ -138,8 +138,15 @@ func (w *watchdog) arm() {
 	}
 }
 
+// busyRetry is when the watchdog looks again after it met a write to a slow
+// client: as long as that lasts, nothing is due.
+const busyRetry = 100 * time.Millisecond
+
 func (w *watchdog) fire() {
-	w.mu.Lock()
+	if !w.mu.TryLock() {
+		time.AfterFunc(busyRetry, w.fire)
+		return
+	}
 	defer w.mu.Unlock()
 	if w.closed {
 		return
