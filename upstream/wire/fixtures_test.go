@@ -296,7 +296,7 @@ func TestStreamSplitAnywhere(t *testing.T) {
 				for i, o := range everyOption() {
 					step := 1
 					if len(body) > 16<<10 {
-						step = len(body)/9 + 1
+						step = len(body)/3 + 1
 					} else if i != 0 && i != 3 || name == "cr" {
 						step = 17
 					}
