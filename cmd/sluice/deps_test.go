@@ -28,7 +28,7 @@ var allowed = map[string][]string{
 	"router":             {"experiment", "upstream", "upstream/wire", "metrics"},
 	"internal/sticky":    {"experiment"},
 	"internal/config":    {"router"},
-	"internal/store":     {"router", "metrics", "migrations", "experiment"},
+	"internal/store":     {"router", "metrics", "migrations", "experiment", "internal/sticky"},
 	"internal/control":   {"router", "upstream", "experiment", "internal/sticky"},
 	"internal/demo":      {"router", "internal/fakellm"},
 	"server":             {"router", "experiment", "upstream", "upstream/wire", "metrics"},

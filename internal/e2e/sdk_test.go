@@ -20,8 +20,10 @@ import (
 // sdkGateway serves `chat` through an experiment and `embed` without one, with
 // keys, in front of the dialect's wire shapes.
 func sdkGateway(t *testing.T, dialect string) (url, key string) {
-	a := fake(t, fakellm.Options{Dialect: dialect, Models: []string{"m-1", "e-1"}})
-	b := fake(t, fakellm.Options{Dialect: dialect, Models: []string{"m-1", "e-1"}})
+	var urls [4]any // two endpoints for each upstream, so that the gateway has something to retry on
+	for i := range urls {
+		urls[i] = fake(t, fakellm.Options{Dialect: dialect, Models: []string{"m-1", "e-1"}}).URL()
+	}
 	dir := t.TempDir()
 	g := serve(t, dir, fmt.Sprintf(`
 server: { listen: "%%DATA%%" }
@@ -31,8 +33,8 @@ auth: { data: keys }
 data_dir: "%%DIR%%"
 resources:
   upstreams:
-    - { name: v1, dialect: %[1]s, endpoints: ["%[2]s"], price: { input: "0.20", output: "0.80" } }
-    - { name: v2, dialect: %[1]s, endpoints: ["%[3]s"], price: { input: "0.30", output: "1.20" } }
+    - { name: v1, dialect: %[1]s, endpoints: ["%[2]s", "%[3]s"], price: { input: "0.20", output: "0.80" } }
+    - { name: v2, dialect: %[1]s, endpoints: ["%[4]s", "%[5]s"], price: { input: "0.30", output: "1.20" } }
   models:
     - { name: chat, default: { upstream: v1, model: m-1 } }
     - { name: embed, default: { upstream: v1, model: e-1 } }
@@ -45,7 +47,7 @@ resources:
       variants:
         - { name: control, weight: 5000, upstream: v1, model: m-1 }
         - { name: canary, weight: 5000, upstream: v2, model: m-1 }
-`, dialect, a.URL(), b.URL()))
+`, append([]any{dialect}, urls[:]...)...))
 	var created struct {
 		Secret string `json:"secret"`
 	}

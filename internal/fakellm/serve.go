@@ -13,14 +13,14 @@ const created = 1764500000
 
 // request is what the fake reads of a body.
 type request struct {
-	Model     string `json:"model"`
-	Stream    bool   `json:"stream"`
-	N         int    `json:"n"`
-	User      string `json:"user"`
-	MaxTokens *int   `json:"max_tokens"`
-	MaxComp   *int   `json:"max_completion_tokens"`
-	Logprobs  any    `json:"logprobs"`
-	Tools     []any  `json:"tools"`
+	Model     string   `json:"model"`
+	Stream    bool     `json:"stream"`
+	N         int      `json:"n"`
+	User      string   `json:"user"`
+	MaxTokens *float64 `json:"max_tokens"`
+	MaxComp   *float64 `json:"max_completion_tokens"`
+	Logprobs  any      `json:"logprobs"`
+	Tools     []any    `json:"tools"`
 	Format    *struct {
 		Type string `json:"type"`
 	} `json:"response_format"`
@@ -104,9 +104,9 @@ func (a *answer) plan() {
 	if n == 0 {
 		n = 8
 	}
-	for _, m := range []*int{a.req.MaxTokens, a.req.MaxComp} {
-		if m != nil && *m >= 0 && *m < n {
-			n = *m
+	for _, m := range []*float64{a.req.MaxTokens, a.req.MaxComp} {
+		if m != nil && *m >= 0 && *m < float64(n) {
+			n = int(*m)
 		}
 	}
 	if a.req.N < 1 {
