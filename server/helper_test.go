@@ -52,7 +52,7 @@ type plane struct {
 	rec  *recorder
 	doc  *router.Document
 	keys []router.Key
-	log  bytes.Buffer
+	log  lockedBuffer
 	ups  map[string]*upstream.Upstream
 }
 
@@ -68,7 +68,7 @@ func document(urls ...string) *router.Document {
 func newPlane(t testing.TB, doc *router.Document, change func(*Config)) *plane {
 	t.Helper()
 	p := &plane{t: t, live: &router.Live{}, rec: &recorder{}, doc: doc}
-	log := slog.New(slog.NewTextHandler(&lockedWriter{w: &p.log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p.pool = upstream.NewPool(upstream.PoolOptions{Log: log})
 	t.Cleanup(p.pool.Close)
 	p.swap(doc)
@@ -195,13 +195,14 @@ func ask(text string, stream bool) string {
 	return string(b)
 }
 
-type lockedWriter struct {
+type lockedBuffer struct {
 	mu sync.Mutex
-	w  io.Writer
+	b  bytes.Buffer
 }
 
-func (l *lockedWriter) Write(p []byte) (int, error) {
+func (l *lockedBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(p)
+	return l.b.Write(p)
 }
+func (l *lockedBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
