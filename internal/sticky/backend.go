@@ -50,7 +50,8 @@ type cursor struct {
 // and returns by its context's deadline. Pins are read and written under the
 // epoch the caller knows; errEpoch says that the store is in another one.
 type backend interface {
-	probe(ctx context.Context) (probe, error)
+	// probe with warm also sets up what the first reads after an outage need.
+	probe(ctx context.Context, warm bool) (probe, error)
 	close() error
 
 	getPin(ctx context.Context, u unit, shard uint16, epoch string) (experiment.Pin, bool, error)

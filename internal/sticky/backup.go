@@ -14,13 +14,15 @@ const (
 
 // backup collects new pins until they are copied to the database.
 type backup struct {
-	mu    sync.Mutex
-	dirty map[unit]PinRecord
-	full  chan struct{} // capacity 1: a batch is ready
+	mu     sync.Mutex
+	dirty  map[unit]PinRecord
+	saving []PinRecord   // taken, and not known to be in the database
+	full   chan struct{} // capacity 1: a batch is ready
+	turn   chan struct{} // capacity 1: held while the database is written
 }
 
 func newBackup() *backup {
-	return &backup{dirty: map[unit]PinRecord{}, full: make(chan struct{}, 1)}
+	return &backup{dirty: map[unit]PinRecord{}, full: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 }
 
 // add reports whether there was room.
@@ -55,18 +57,25 @@ func (b *backup) take(n int) []PinRecord {
 		out = append(out, r)
 		delete(b.dirty, u)
 	}
+	b.saving = out
 	return out
+}
+
+func (b *backup) saved() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.saving = nil
 }
 
 // pending copies what has not reached the database.
 func (b *backup) pending() []PinRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := make([]PinRecord, 0, len(b.dirty))
-	for _, r := range b.dirty {
+	out := make([]PinRecord, 0, len(b.dirty)+len(b.saving))
+	for _, r := range b.dirty { // newer than those being saved
 		out = append(out, r)
 	}
-	return out
+	return append(out, b.saving...)
 }
 
 func (b *backup) drop(exp string) {
@@ -123,7 +132,10 @@ func (s *Store) flushBackup() {
 }
 
 func (s *Store) saveBatch() bool {
+	s.backup.turn <- struct{}{}
+	defer func() { <-s.backup.turn }()
 	batch := s.backup.take(backupBatch)
+	defer s.backup.saved()
 	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
 	err := s.o.Backup.SavePins(ctx, batch)

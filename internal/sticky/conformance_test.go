@@ -494,9 +494,7 @@ func testRefillOnStart(t *testing.T, k kind) {
 		t.Fatal(err)
 	}
 	s := k.replicas(t, 1, sticky.Options{Backup: backup})[0]
-	if s.Up() || s.Stats().State != sticky.Refilling {
-		t.Fatalf("state %v while the backup is slow", s.Stats().State)
-	}
+	eventually(t, "refilling", func() bool { return s.Stats().State == sticky.Refilling })
 	if p, found, err := s.Get(t.Context(), "e", field(1), 1); !errors.Is(err, sticky.ErrDown) {
 		t.Fatalf("Get while refilling: %+v, %v, %v", p, found, err)
 	}

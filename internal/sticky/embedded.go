@@ -50,7 +50,7 @@ func newEmbedded() *embedded {
 	}
 }
 
-func (e *embedded) probe(context.Context) (probe, error) {
+func (e *embedded) probe(context.Context, bool) (probe, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return probe{epoch: e.epoch, revision: e.revision}, nil

@@ -100,6 +100,12 @@ func (s *Store) DropPins(ctx context.Context, exp string) error {
 	if s.backup == nil {
 		return nil
 	}
+	select { // after a batch that may hold some of them
+	case s.backup.turn <- struct{}{}:
+		defer func() { <-s.backup.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	s.backup.drop(exp)
 	return s.o.Backup.DropPins(ctx, exp)
 }

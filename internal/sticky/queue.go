@@ -90,11 +90,14 @@ func (s *Store) flushQueue() {
 			s.counters.add(CountPinDropped, int64(len(batch)))
 			return
 		}
-		retry := time.NewTimer(lookDown)
+		retry, closing := time.NewTimer(lookDown), s.closing
+		if s.closed() {
+			closing = nil // known: only time helps
+		}
 		select {
 		case <-s.queue.ready:
 		case <-retry.C:
-		case <-s.closing:
+		case <-closing:
 		case <-s.ctx.Done():
 		}
 		retry.Stop()

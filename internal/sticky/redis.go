@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"golang.org/x/sync/errgroup"
 )
 
 // redisBackend keeps everything in Redis under the keys of
@@ -141,7 +142,24 @@ func (r *redisBackend) pinKey(exp string, shard uint16) string {
 	return string(append(b, '}'))
 }
 
-func (r *redisBackend) probe(ctx context.Context) (probe, error) {
+// warmConns is how many connections of the hot pool are set up ahead of the
+// requests: a handshake within the budget of a read may be too much.
+const warmConns = 4
+
+func (r *redisBackend) warm(ctx context.Context) error {
+	var g errgroup.Group
+	for range warmConns {
+		g.Go(func() error { return r.hot.Ping(ctx).Err() })
+	}
+	return g.Wait()
+}
+
+func (r *redisBackend) probe(ctx context.Context, warm bool) (probe, error) {
+	if warm {
+		if err := r.warm(ctx); err != nil {
+			return probe{}, err
+		}
+	}
 	p := r.slow.Pipeline()
 	epoch, ver := p.Get(ctx, r.key("pins")), p.HGet(ctx, r.key("snap"), "ver")
 	if _, err := p.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {

@@ -63,7 +63,7 @@ func (r *redisBackend) latest(ctx context.Context) (int64, []byte, error) {
 	if err != nil {
 		return 0, nil, fmt.Errorf("published revision: %w", err)
 	}
-	doc, err := unpack([]byte(s[1]), s[2])
+	doc, err := unpack([]byte(s[1]), s[2], maxDoc)
 	if err != nil {
 		return 0, nil, fmt.Errorf("published revision %d: %w", revision, err)
 	}
@@ -93,7 +93,7 @@ func pack(doc []byte) ([]byte, string, error) {
 	return b.Bytes(), "gzip", nil
 }
 
-func unpack(b []byte, enc string) ([]byte, error) {
+func unpack(b []byte, enc string, limit int) ([]byte, error) {
 	switch enc {
 	case "":
 		return b, nil
@@ -102,9 +102,9 @@ func unpack(b []byte, enc string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		doc, err := io.ReadAll(io.LimitReader(z, maxDoc+1))
-		if err == nil && len(doc) > maxDoc {
-			err = fmt.Errorf("larger than %d bytes unpacked", maxDoc)
+		doc, err := io.ReadAll(io.LimitReader(z, int64(limit)+1))
+		if err == nil && len(doc) > limit {
+			err = fmt.Errorf("larger than %d bytes unpacked", limit)
 		}
 		return doc, err
 	default:

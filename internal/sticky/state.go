@@ -26,6 +26,7 @@ const (
 	lookDown    = 100 * time.Millisecond
 	lookRefill  = 250 * time.Millisecond
 	lookTimeout = 250 * time.Millisecond
+	lookFirst   = time.Second // there is no earlier state to keep on a doubt
 	reportEvery = 5 * time.Second
 )
 
@@ -36,8 +37,8 @@ func (s *Store) watch() {
 	fails := 0
 	var reported time.Time // in life
 	var life uint32
-	for first := true; ; first = false {
-		if s.look(first || fails > 0) {
+	for first, timeout := true, lookFirst; ; first, timeout = false, lookTimeout {
+		if s.look(timeout, first || fails > 0) {
 			fails = 0
 		} else {
 			fails++
@@ -88,9 +89,9 @@ func (s *Store) wake() {
 
 // look asks the store once and takes the state from the answer. A failure
 // changes nothing (a pause of the scheduler is no outage) unless sure.
-func (s *Store) look(sure bool) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, lookTimeout)
-	p, err := s.be.probe(ctx)
+func (s *Store) look(timeout time.Duration, sure bool) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	p, err := s.be.probe(ctx, !s.Up() || s.breaker.open())
 	cancel()
 	if s.ctx.Err() != nil {
 		return false

@@ -62,6 +62,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openOn(ctx, o, be), nil
+}
+
+func openOn(ctx context.Context, o Options, be backend) *Store {
 	s := &Store{
 		o: o, be: be, log: o.Log, cache: newCache(o.PinCache), queue: newQueue(o.PinQueue),
 		nudge: make(chan struct{}, 1), closing: make(chan struct{}), looked: make(chan struct{}),
@@ -85,7 +89,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	case <-first.C:
 	case <-ctx.Done():
 	}
-	return s, nil
+	return s
 }
 
 func newBackend(o Options) (backend, error) {
