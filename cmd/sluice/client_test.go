@@ -164,8 +164,8 @@ func TestChanges(t *testing.T) {
 		},
 		{
 			name: "a unit with a slash", args: []string{"experiment", "assign", "e", "tenant/a b"},
-			answers: map[string][]string{"GET /admin/v1/experiments/e/assignments/tenant%2Fa%20b": {`200 - {"variant":"b","bucket":12,"pin":{"revision":3}}`}},
-			calls:   []string{"GET /admin/v1/experiments/e/assignments/tenant%2Fa%20b"}, stdout: "variant       b\nbucket        12\npin.revision  3\n",
+			answers: map[string][]string{"GET /admin/v1/experiments/e/assignments/tenant%2Fa%20b": {`200 - {"variant":"b","bucket":12,"pin":{"revision":3},"last_change":{"before":{"key":"e"},"actor":"ann"}}`}},
+			calls:   []string{"GET /admin/v1/experiments/e/assignments/tenant%2Fa%20b"}, stdout: "variant            b\nbucket             12\npin.revision       3\nlast_change.actor  ann\n",
 		},
 		{
 			name: "list as JSON", args: []string{"experiment", "list", "-o", "json"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -299,6 +300,9 @@ func members(w io.Writer, path string, data []byte) {
 			return
 		}
 		name := fmt.Sprint(k)
+		if path == "last_change" && slices.Contains([]string{"before", "after", "prev", "hash"}, name) {
+			continue // the audit row's bulk; -o json has it
+		}
 		if path != "" {
 			name = path + "." + name
 		}
