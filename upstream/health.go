@@ -66,11 +66,12 @@ func (p *Pool) check(ctx context.Context, e *endpoint) {
 	}
 	if r.state != stateReady {
 		e.sleep = sleepUnknown // it may come back as another version
+	} else if !e.ready.Load() {
+		p.forget(e.upstream)
 	}
 	if e.apply(r, set.readiness, started, time.Now()) {
 		st := e.status()
 		if st.Ready {
-			p.forget(e.upstream)
 			p.log.Info("endpoint is ready", "upstream", e.upstream, "endpoint", e.base)
 		} else {
 			p.log.Warn("endpoint is not ready", "upstream", e.upstream, "endpoint", e.base, "state", st.State, "reason", st.Reason)

@@ -52,7 +52,7 @@ func (c *wirePipe) RoundTrip(r *http.Request) (*http.Response, error) {
 	context.AfterFunc(r.Context(), func() { pr.CloseWithError(context.Cause(r.Context())) })
 	go func() {
 		c.serve(r.Context(), r.URL.Host, a)
-		pw.Close()
+		pw.CloseWithError(context.Cause(r.Context())) // nil: a clean end
 	}()
 	select {
 	case resp := <-a.head:
