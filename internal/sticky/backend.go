@@ -59,12 +59,14 @@ type backend interface {
 	dropPins(ctx context.Context, exp string) error
 	expirePins(ctx context.Context, exp string, after time.Duration) error
 
-	// lockFill asks for the right to refill; fillPins renews it.
-	lockFill(ctx context.Context, id string) (bool, error)
-	fillPins(ctx context.Context, id string, pins []PinRecord) error
-	unlockFill(ctx context.Context, id string) error
-	// markFilled ends a refill, but for its lock, and returns the new epoch.
-	markFilled(ctx context.Context) (string, error)
+	// lockFill asks for the right to refill under a token used once. fillPins
+	// renews it; it is lost with the store's data, so that markFilled, which
+	// ends the refill and names the new epoch, vouches for every pin filled
+	// under the token. Both answer errBusy when the right is lost.
+	lockFill(ctx context.Context, token string) (bool, error)
+	fillPins(ctx context.Context, token string, pins []PinRecord) error
+	markFilled(ctx context.Context, token, epoch string) error
+	unlockFill(ctx context.Context, token string) error
 
 	publish(ctx context.Context, revision int64, doc []byte) error
 	latest(ctx context.Context) (int64, []byte, error)

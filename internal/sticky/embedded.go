@@ -141,11 +141,11 @@ func (e *embedded) fillPins(_ context.Context, _ string, pins []PinRecord) error
 
 func (e *embedded) unlockFill(context.Context, string) error { return nil }
 
-func (e *embedded) markFilled(context.Context) (string, error) {
+func (e *embedded) markFilled(_ context.Context, _, epoch string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.epoch = "embedded"
-	return e.epoch, nil
+	e.epoch = epoch
+	return nil
 }
 
 // tell wakes the followers; it runs under the lock.

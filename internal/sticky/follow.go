@@ -96,11 +96,9 @@ func (s *Store) follow() {
 		}
 		s.saw(next.revision)
 		if next.kills != c.kills {
-			kctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
-			if s.refreshKills(kctx) != nil {
+			if s.briefly(s.refreshKills) != nil {
 				next.kills = c.kills // read them again
 			}
-			cancel()
 		}
 		c = next
 	}
@@ -186,7 +184,8 @@ func sortKills(list []KillEntry) {
 }
 
 // refreshKills reads the kill set and wakes who watches it when it changed. A
-// store that lost its data only adds to what this replica knows.
+// store that lost its data only adds to what this replica knows, and is given
+// again what it lacks; its epoch is not taken for read until it has that.
 func (s *Store) refreshKills(ctx context.Context) error {
 	s.killMu.Lock()
 	defer s.killMu.Unlock()
@@ -200,30 +199,26 @@ func (s *Store) refreshKills(ctx context.Context) error {
 		next.set[k.key()] = k
 	}
 	if epoch != old.epoch || epoch == "" {
+		var lacking []KillEntry
 		for key, k := range old.set {
 			if _, ok := next.set[key]; !ok {
 				next.set[key] = k
+				lacking = append(lacking, k)
+			}
+		}
+		if len(lacking) > 0 {
+			if err = s.be.addKills(ctx, lacking); err != nil {
+				next.epoch = old.epoch
 			}
 		}
 	}
 	same := maps.EqualFunc(next.set, old.set, func(a, b KillEntry) bool { return a.key() == b.key() })
-	if same && epoch == old.epoch {
-		return nil
+	if same && next.epoch == old.epoch {
+		return err
 	}
 	s.killSet.Store(next)
 	if !same {
 		s.killed.wake()
 	}
-	return nil
-}
-
-// reofferKills gives a store that lost its data the entries this replica knows.
-func (s *Store) reofferKills() {
-	list := s.killSet.Load().list()
-	if len(list) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
-	defer cancel()
-	_ = s.be.addKills(ctx, list) // else the next replica to see it empty has them
+	return err
 }

@@ -2,8 +2,6 @@ package sticky
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -145,17 +143,11 @@ func (r *redisBackend) expirePins(ctx context.Context, exp string, after time.Du
 // fillTTL is how long a refiller may be silent before another takes over.
 const fillTTL = 10 * time.Second
 
-func (r *redisBackend) lockFill(ctx context.Context, id string) (bool, error) {
-	ok, err := r.slow.SetNX(ctx, r.key("fill"), id, fillTTL).Result()
-	if err != nil || ok {
-		return ok, err
-	}
-	// Ours already: an earlier attempt of this replica was cut short.
-	n, err := scriptRenew.Run(ctx, r.slow, []string{r.key("fill")}, id, fillTTL.Milliseconds()).Int()
-	return n == 1, err
+func (r *redisBackend) lockFill(ctx context.Context, token string) (bool, error) {
+	return r.slow.SetNX(ctx, r.key("fill"), token, fillTTL).Result()
 }
 
-func (r *redisBackend) fillPins(ctx context.Context, id string, pins []PinRecord) error {
+func (r *redisBackend) fillPins(ctx context.Context, token string, pins []PinRecord) error {
 	for len(pins) > 0 {
 		n := min(len(pins), 1000)
 		p := r.slow.Pipeline()
@@ -171,19 +163,22 @@ func (r *redisBackend) fillPins(ctx context.Context, id string, pins []PinRecord
 		}
 		pins = pins[n:]
 	}
-	return scriptRenew.Run(ctx, r.slow, []string{r.key("fill")}, id, fillTTL.Milliseconds()).Err()
+	n, err := scriptRenew.Run(ctx, r.slow, []string{r.key("fill")}, token, fillTTL.Milliseconds()).Int()
+	return heldFill(n, err)
 }
 
-func (r *redisBackend) markFilled(ctx context.Context) (string, error) {
-	var b [8]byte
-	_, _ = rand.Read(b[:])
-	// Whoever finishes first names the epoch; both have written all pins.
-	if err := r.slow.SetNX(ctx, r.key("pins"), hex.EncodeToString(b[:]), 0).Err(); err != nil {
-		return "", err
+func (r *redisBackend) markFilled(ctx context.Context, token, epoch string) error {
+	n, err := scriptFilled.Run(ctx, r.slow, []string{r.key("fill"), r.key("pins")}, token, epoch).Int()
+	return heldFill(n, err)
+}
+
+func heldFill(n int, err error) error {
+	if err == nil && n == 0 {
+		err = errBusy
 	}
-	return r.slow.Get(ctx, r.key("pins")).Result()
+	return err
 }
 
-func (r *redisBackend) unlockFill(ctx context.Context, id string) error {
-	return scriptRenew.Run(ctx, r.slow, []string{r.key("fill")}, id, 0).Err()
+func (r *redisBackend) unlockFill(ctx context.Context, token string) error {
+	return scriptRenew.Run(ctx, r.slow, []string{r.key("fill")}, token, 0).Err()
 }

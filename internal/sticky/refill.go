@@ -2,26 +2,23 @@ package sticky
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
 )
 
 var (
-	errBusy   = errors.New("another replica is refilling the pins")
+	errBusy   = errors.New("another replica refills the pins, or they were lost again meanwhile")
 	errBackup = errors.New("read the copy of the pins")
 )
 
 // refill loads the backup into an empty store and then marks it filled; until
 // then a missing pin counts as unknown, not as absent.
 func (s *Store) refill() error {
-	op := func(f func(context.Context) error) error {
-		octx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
-		defer cancel()
-		return f(octx)
-	}
+	token, epoch := s.o.ReplicaID+" "+rand.Text(), rand.Text()
 	var ok bool
-	err := op(func(ctx context.Context) (err error) { ok, err = s.be.lockFill(ctx, s.o.ReplicaID); return err })
+	err := s.briefly(func(ctx context.Context) (err error) { ok, err = s.be.lockFill(ctx, token); return err })
 	if err != nil {
 		return err
 	}
@@ -29,16 +26,19 @@ func (s *Store) refill() error {
 		return errBusy
 	}
 	// Another replica may have the database, or the store, when we have not.
-	defer func() { _ = op(func(ctx context.Context) error { return s.be.unlockFill(ctx, s.o.ReplicaID) }) }()
+	defer func() {
+		_ = s.briefly(func(ctx context.Context) error { return s.be.unlockFill(ctx, token) })
+	}()
 	start, n := time.Now(), 0
+	if err := s.briefly(s.refreshKills); err != nil { // offers again what we know
+		return err
+	}
 	if s.o.Backup != nil {
-		if n, err = s.fill(op); err != nil {
+		if n, err = s.fill(token); err != nil {
 			return err
 		}
 	}
-	var epoch string
-	err = op(func(ctx context.Context) (err error) { epoch, err = s.be.markFilled(ctx); return err })
-	if err != nil {
+	if err := s.briefly(func(ctx context.Context) error { return s.be.markFilled(ctx, token, epoch) }); err != nil {
 		return err
 	}
 	if n > 0 {
@@ -50,11 +50,11 @@ func (s *Store) refill() error {
 
 // fill copies the backup, and the pins that have not reached it yet, into the
 // store. An error of the backup is an errBackup.
-func (s *Store) fill(op func(func(context.Context) error) error) (n int, err error) {
+func (s *Store) fill(token string) (n int, err error) {
 	var fillErr error // the store's
 	yield := func(pins []PinRecord) error {
 		n += len(pins)
-		fillErr = op(func(ctx context.Context) error { return s.be.fillPins(ctx, s.o.ReplicaID, pins) })
+		fillErr = s.briefly(func(ctx context.Context) error { return s.be.fillPins(ctx, token, pins) })
 		return fillErr
 	}
 	if err := s.o.Backup.LoadPins(s.ctx, yield); err != nil && fillErr == nil {
@@ -64,4 +64,11 @@ func (s *Store) fill(op func(func(context.Context) error) error) (n int, err err
 		fillErr = yield(s.backup.pending())
 	}
 	return n, fillErr
+}
+
+// briefly bounds one operation of the background work.
+func (s *Store) briefly(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
+	defer cancel()
+	return f(ctx)
 }

@@ -63,3 +63,11 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 `)
+
+// scriptFilled ends a refill that nothing interrupted. KEYS: lock, epoch.
+// ARGV: the lock's value, the new epoch.
+var scriptFilled = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[2], ARGV[2])
+return redis.call('DEL', KEYS[1])
+`)

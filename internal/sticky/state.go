@@ -74,9 +74,7 @@ func (s *Store) repeatReport() bool {
 	if r == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
-	defer cancel()
-	return s.be.report(ctx, *r) == nil
+	return s.briefly(func(ctx context.Context) error { return s.be.report(ctx, *r) }) == nil
 }
 
 // wake asks the watcher to look now; it never blocks.
@@ -106,9 +104,6 @@ func (s *Store) look(timeout time.Duration, sure bool) bool {
 	if p.epoch == "" && old.state != Refilling {
 		s.change(health{state: Refilling, reason: "its pins are being refilled"})
 	}
-	if p.epoch != old.epoch {
-		s.reofferKills()
-	}
 	switch {
 	case p.epoch == "":
 		if err := s.refill(); err != nil && !s.refillFailed(err) {
@@ -119,9 +114,7 @@ func (s *Store) look(timeout time.Duration, sure bool) bool {
 	}
 	s.breaker.reset()
 	s.saw(p.revision)
-	kctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)
-	defer cancel()
-	_ = s.refreshKills(kctx) // the next look asks again
+	_ = s.briefly(s.refreshKills) // the next look asks again
 	return true
 }
 
