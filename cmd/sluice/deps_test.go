@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"internal/control":   {"router", "upstream", "experiment", "internal/sticky"},
 	"internal/demo":      {"router", "internal/fakellm"},
 	"server":             {"router", "experiment", "upstream", "upstream/wire", "metrics"},
-	"server/admin":       {"internal/store", "internal/control", "router", "experiment", "metrics", "upstream", "web"},
+	"server/admin":       {"router", "experiment", "metrics", "upstream", "web"},
 	"cmd/sluice": {"experiment", "upstream", "upstream/wire", "metrics", "router", "internal/sticky", "internal/config",
 		"internal/store", "internal/control", "server", "server/admin", "web", "internal/demo", "migrations"},
 	"deploy/upstreams": {"internal/fakellm"},

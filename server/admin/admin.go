@@ -10,16 +10,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
-	"reflect"
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 
-	"sluice/internal/control"
-	"sluice/internal/store"
 	"sluice/metrics"
 	"sluice/router"
 	"sluice/upstream"
@@ -27,19 +23,22 @@ import (
 
 // Control commits changes and knows the replicas; *control.Controller.
 type Control interface {
-	Commit(ctx context.Context, ch router.Change) (control.CommitResult, error)
-	Kill(ctx context.Context, experiment, variant string, ch router.Change) (control.CommitResult, error)
-	Rollback(ctx context.Context, experiment string, ch router.Change) (control.CommitResult, error)
+	Commit(ctx context.Context, ch router.Change) (router.CommitResult, error)
+	Kill(ctx context.Context, experiment, variant string, ch router.Change) (router.CommitResult, error)
+	Rollback(ctx context.Context, experiment string, ch router.Change) (router.CommitResult, error)
 	WaitApplied(ctx context.Context, revision int64, timeout time.Duration) (applied bool, missing []string)
-	Status(ctx context.Context) control.Status
+	Status(ctx context.Context) router.Status
+	Degraded() []router.Degraded
 }
 
-// Store is what the API reads beside the document; *store.Store.
+// Store is what the API reads beside the document; *store.Store. Its errors
+// have a method Unavailable() bool while the database is away.
 type Store interface {
-	Audit(ctx context.Context, f store.AuditFilter) ([]router.Audit, int64, error)
+	Audit(ctx context.Context, f router.AuditFilter) ([]router.Audit, int64, error)
 	VerifyAudit(ctx context.Context) (int64, error)
-	Usage(ctx context.Context, q store.UsageQuery) ([]store.UsageRow, bool, error)
-	ExperimentStats(ctx context.Context, experiment string, since time.Time) ([]store.VariantStats, error)
+	Usage(ctx context.Context, q metrics.UsageQuery) ([]metrics.UsageRow, bool, error)
+	ExperimentStats(ctx context.Context, experiment string, since time.Time) ([]metrics.VariantStats, error)
+	// IdempotencyBegin answers the state "new", "running", "mismatch" or "done".
 	IdempotencyBegin(ctx context.Context, key, actor, route, bodyHash string) (state string, status int, header, body []byte, err error)
 	IdempotencyFinish(ctx context.Context, key, actor, route string, status int, header, body []byte) error
 	IdempotencyAbandon(ctx context.Context, key, actor, route string) error
@@ -64,13 +63,16 @@ type Config struct {
 	Badge    string // environment shown in the UI
 	Version  string
 	AuthKeys bool // whether the data plane asks for keys
-	Log      *slog.Logger
+	// Done ends streams of events when it is closed; nil: with their connection.
+	Done <-chan struct{}
+	Log  *slog.Logger
 }
 
 // API is the handler's state.
 type API struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	log    *slog.Logger
+	events *hub
 }
 
 // New returns the handler of the admin listener.
@@ -82,70 +84,116 @@ func New(c Config) (http.Handler, error) {
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
+	a.events = &hub{a: a}
 	r := chi.NewRouter()
-	r.Use(a.requestID, a.recover)
-	mount := func(r chi.Router) {
-		r.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-		a.pages(r)
-		r.Group(func(r chi.Router) {
-			r.Use(a.authenticate)
-			r.Route("/admin/v1", a.api)
-			if c.Metrics != nil {
-				r.Method(http.MethodGet, "/metrics", c.Metrics)
-			}
-			if c.Extra != nil {
-				r.Handle("/demo/*", c.Extra)
-			}
-			r.HandleFunc("/debug/pprof/*", pprof.Index)
-			r.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-			r.HandleFunc("/debug/pprof/profile", pprof.Profile)
-			r.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-			r.HandleFunc("/debug/pprof/trace", pprof.Trace)
-		})
+	r.Use(a.requestID, a.recover, middleware.GetHead)
+	r.NotFound(a.notFound)
+	r.MethodNotAllowed(a.notAllowed(r))
+	r.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	a.pages(r)
+	var err error
+	r.Group(func(r chi.Router) {
+		r.Use(a.authenticate)
+		r.Route("/admin/v1", func(r chi.Router) { err = a.api(r) })
+		if c.Metrics != nil {
+			r.Method(http.MethodGet, "/metrics", c.Metrics)
+		}
+		if c.Extra != nil {
+			r.Handle("/demo/*", c.Extra)
+		}
+		r.HandleFunc("/debug/pprof/*", pprof.Index)
+		r.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		r.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		r.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		r.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	})
+	if err != nil {
+		return nil, err
 	}
-	mount(r)
-	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		a.writeProblem(w, r, newProblem(http.StatusNotFound, "not_found", "There is no "+r.URL.Path+" here; the API is below /admin/v1, the UI is /ui."))
-	})
-	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		a.writeProblem(w, r, newProblem(http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not allowed on "+r.URL.Path+"."))
-	})
 	base := strings.TrimRight(c.BasePath, "/")
 	if base == "" {
 		return r, nil
 	}
 	outer := chi.NewRouter()
+	outer.NotFound(a.requestID(http.HandlerFunc(a.notFound)).ServeHTTP)
 	outer.Mount(base, http.StripPrefix(base, r))
 	return outer, nil
 }
 
 // api mounts the operations. Each file registers its own.
-func (a *API) api(r chi.Router) {
-	cfg := huma.DefaultConfig("Sluice admin API", "1")
-	cfg.CreateHooks = nil // no $schema member, which would quote the Host header
-	cfg.DocsPath = ""     // the stock page loads scripts from elsewhere
-	cfg.Servers = []*huma.Server{{URL: strings.TrimRight(a.cfg.BasePath, "/") + "/admin/v1"}}
-	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}}
-	cfg.Security = []map[string][]string{{"bearer": {}}}
-	api := humachi.New(r, cfg)
-	api.OpenAPI().Components.Schemas.RegisterTypeAlias(reflect.TypeFor[router.Duration](), reflect.TypeFor[string]())
-	api.UseMiddleware(a.idempotent(api))
+func (a *API) api(r chi.Router) error {
+	r.Use(a.strictBody, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "private, no-cache") // ETags decide
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			next.ServeHTTP(w, r)
+		})
+	})
+	api := a.newAPI(r)
+	api.UseMiddleware(a.idempotent)
 	a.registerExperiments(api)
 	a.registerWeights(api)
 	a.registerVerbs(api)
 	a.registerObjects(api)
 	a.registerDocument(api)
 	a.registerKeys(api)
-	a.registerReads(api)
+	a.registerAudit(api)
+	a.registerStatus(api)
+	a.registerFigures(api)
+	a.registerEvents(r, api)
+	return a.finish(r, api)
 }
 
-// snapshot is what serves on this replica.
-func (a *API) snapshot() (*router.Snapshot, error) {
+// table is what serves on this replica.
+func (a *API) table() (*router.Table, error) {
 	t := a.cfg.Live.Load()
 	if t == nil {
-		return nil, newProblem(http.StatusServiceUnavailable, "not_started", "No document is loaded yet; try again in a moment.")
+		p := newProblem(http.StatusServiceUnavailable, "not_started", "No document is loaded yet; try again in a moment.")
+		p.retryAfter = "1"
+		return nil, p
+	}
+	return t, nil
+}
+
+func (a *API) snapshot() (*router.Snapshot, error) {
+	t, err := a.table()
+	if err != nil {
+		return nil, err
 	}
 	return t.Snapshot, nil
+}
+
+func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
+	a.writeProblem(w, r, newProblem(http.StatusNotFound, "not_found", "There is no "+clip(r.URL.Path, 200)+" here; the API is below /admin/v1 (openapi.json lists it), the UI is /ui."))
+}
+
+var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+
+// notAllowed answers 405 with Allow. A POST to an item is a verb that does not
+// exist: /experiments/a:nope matches /experiments/{key}.
+func (a *API) notAllowed(routes chi.Routes) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.Path
+		if r.URL.RawPath != "" {
+			path = r.URL.RawPath
+		}
+		last := path[strings.LastIndexByte(path, '/')+1:]
+		if _, verb, ok := strings.Cut(last, ":"); ok && r.Method == http.MethodPost {
+			a.writeProblem(w, r, newProblem(http.StatusNotFound, "unknown_verb", "There is no verb "+clip(verb, 40)+" here; an experiment has "+verbNames()+"."))
+			return
+		}
+		var allow []string
+		for _, m := range methods {
+			if routes.Match(chi.NewRouteContext(), m, path) {
+				allow = append(allow, m)
+				if m == http.MethodGet {
+					allow = append(allow, http.MethodHead)
+				}
+			}
+		}
+		w.Header().Set("Allow", strings.Join(allow, ", "))
+		a.writeProblem(w, r, newProblem(http.StatusMethodNotAllowed, "method_not_allowed", clip(r.Method, 20)+" is not allowed on "+clip(r.URL.Path, 200)+"; use "+strings.Join(allow, ", ")+"."))
+	}
 }
 
 func (a *API) recover(next http.Handler) http.Handler {
@@ -159,7 +207,7 @@ func (a *API) recover(next http.Handler) http.Handler {
 				panic(v)
 			}
 			a.log.Error("panic in the admin API", "request_id", requestID(r.Context()), "path", r.URL.Path, "panic", v)
-			a.writeProblem(w, r, newProblem(http.StatusInternalServerError, "internal_error", "The request failed here; its id tells the operator where."))
+			a.writeProblem(w, r, newProblem(http.StatusInternalServerError, "internal_error", internalDetail))
 		}()
 		next.ServeHTTP(w, r)
 	})

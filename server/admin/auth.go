@@ -20,7 +20,10 @@ type ctxKey int
 const (
 	keyRequestID ctxKey = iota
 	keyActor
+	keyRawBody // the bytes that strictBody read
 )
+
+const roleAdmin = "admin"
 
 // actor is who calls.
 type actor struct{ Name, Role, IP string }
@@ -52,7 +55,10 @@ type strikes struct {
 	until time.Time
 }
 
-const maxStrikes = 20
+const (
+	maxStrikes = 20
+	maxPeers   = 10_000 // remembered at once
+)
 
 func (f *failures) blocked(ip string, now time.Time) bool {
 	f.mu.Lock()
@@ -64,13 +70,13 @@ func (f *failures) blocked(ip string, now time.Time) bool {
 func (f *failures) strike(ip string, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.byIP == nil || now.Sub(f.swept) > time.Minute {
+	if now.Sub(f.swept) > time.Minute || len(f.byIP) >= maxPeers {
 		for k, s := range f.byIP {
 			if now.After(s.until) {
 				delete(f.byIP, k)
 			}
 		}
-		if f.byIP == nil || len(f.byIP) > 10_000 {
+		if f.byIP == nil || len(f.byIP) >= maxPeers {
 			f.byIP = map[string]*strikes{}
 		}
 		f.swept = now
@@ -89,40 +95,61 @@ func (f *failures) strike(ip string, now time.Time) {
 // Host and Origin are checked as well.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	want := sha256.Sum256([]byte(a.cfg.Token))
-	var bad failures
+	bad := &failures{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ip, loopback := peer(r)
-		who := actor{Name: "token:admin", Role: "admin", IP: ip}
-		switch {
-		case a.cfg.Token == "":
-			who.Name = "local"
-			if !loopback || !localHost(r.Host) {
-				a.writeProblem(w, r, newProblem(http.StatusForbidden, "forbidden",
-					"Without admin.token the admin listener answers this machine only, under the name localhost or a loopback address; set admin.token to use it from elsewhere."))
-				return
-			}
-		case bad.blocked(ip, time.Now()):
-			w.Header().Set("Retry-After", "60")
-			a.writeProblem(w, r, newProblem(http.StatusTooManyRequests, "too_many_failures", "Too many wrong tokens from this address; try again in a minute."))
-			return
-		default:
-			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-			got := sha256.Sum256([]byte(strings.TrimSpace(token)))
-			if !strings.EqualFold(scheme, "bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-				if token != "" {
-					bad.strike(ip, time.Now())
-				}
-				w.Header().Set("WWW-Authenticate", `Bearer realm="sluice admin"`)
-				a.writeProblem(w, r, newProblem(http.StatusUnauthorized, "unauthorized", "Send the admin token as Authorization: Bearer TOKEN."))
-				return
-			}
+		who, p := a.caller(w, r, want, bad)
+		if p == nil && !sameOrigin(r) {
+			p = newProblem(http.StatusForbidden, "cross_origin", "A page of another origin may not use the admin API; open the UI or call from a program.")
 		}
-		if !safeMethod(r.Method) && !sameOrigin(r) {
-			a.writeProblem(w, r, newProblem(http.StatusForbidden, "cross_origin", "A page of another origin may not change anything here."))
+		if p != nil {
+			a.writeProblem(w, r, p)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), keyActor, who)))
 	})
+}
+
+func (a *API) caller(w http.ResponseWriter, r *http.Request, want [sha256.Size]byte, bad *failures) (actor, *Problem) {
+	ip, loopback := peer(r)
+	if a.cfg.Token == "" {
+		if !loopback || !localHost(r.Host) {
+			return actor{}, newProblem(http.StatusForbidden, "forbidden",
+				"Without admin.token the admin listener answers this machine only, under the name localhost or a loopback address; set admin.token to use it from elsewhere.")
+		}
+		return actor{Name: "local", Role: roleAdmin, IP: ip}, nil
+	}
+	now, from := time.Now(), network(ip)
+	if bad.blocked(from, now) {
+		p := newProblem(http.StatusTooManyRequests, "too_many_failures", "Too many wrong tokens from this address; try again in a minute.")
+		p.retryAfter = "60"
+		return actor{}, p
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	got := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	if strings.EqualFold(scheme, "bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+		return actor{Name: "token:admin", Role: roleAdmin, IP: ip}, nil
+	}
+	challenge := `Bearer realm="sluice admin"`
+	if r.Header.Get("Authorization") != "" {
+		bad.strike(from, now)
+		challenge += `, error="invalid_token"`
+		a.log.Warn("wrong admin token", "request_id", requestID(r.Context()), "ip", ip)
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
+	return actor{}, newProblem(http.StatusUnauthorized, "unauthorized", "Send the admin token as Authorization: Bearer TOKEN.")
+}
+
+// network is what strikes are counted by: an IPv6 peer has a whole /64.
+func network(ip string) string {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil || addr.Is4() {
+		return ip
+	}
+	p, err := addr.WithZone("").Prefix(64)
+	if err != nil {
+		return ip
+	}
+	return p.String()
 }
 
 func safeMethod(m string) bool {
@@ -150,15 +177,16 @@ func localHost(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// sameOrigin accepts what is not a browser (neither header) and a page of this
-// very host.
+// sameOrigin accepts what is not a browser (neither header), a page of this very
+// host, and for reading a link that was followed. It refuses reads of other
+// pages too: without a token an image tag could start a CPU profile.
 func sameOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
 		return true
 	case "":
 	default:
-		return false
+		return safeMethod(r.Method) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 	}
 	origin := r.Header.Get("Origin")
 	if origin == "" {

@@ -40,7 +40,7 @@ func (a *API) strictBody(next http.Handler) http.Handler {
 			a.writeProblem(w, r, p)
 			return
 		}
-		r = r.WithContext(context.WithValue(r.Context(), keyBody, data))
+		r = r.WithContext(context.WithValue(r.Context(), keyRawBody, data))
 		r.Body = io.NopCloser(bytes.NewReader(data))
 		next.ServeHTTP(w, r)
 	})
@@ -206,7 +206,7 @@ func bodyOf[T any](ctx context.Context, optional bool) (*T, error) {
 
 // object is the body's bytes, an object; nil without one.
 func object(ctx context.Context, optional bool) ([]byte, error) {
-	data, _ := ctx.Value(keyBody).([]byte)
+	data, _ := ctx.Value(keyRawBody).([]byte)
 	data = bytes.TrimSpace(data)
 	switch {
 	case len(data) == 0 && optional:

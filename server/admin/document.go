@@ -18,12 +18,10 @@ type (
 	putDocument struct {
 		matchIn
 		writeIn
-		Prune   bool   `query:"prune" doc:"delete objects that the document does not name"`
-		Runtime bool   `query:"runtime" doc:"set states and kills too"`
-		Force   bool   `query:"force" doc:"restart a rolled-back generation; prune experiments that run"`
-		Reason  string `query:"reason"`
-		Body    router.Document
-		RawBody []byte
+		reasonIn
+		Prune   bool `query:"prune" doc:"delete objects that the document does not name"`
+		Runtime bool `query:"runtime" doc:"set states and kills too"`
+		Force   bool `query:"force" doc:"restart a rolled-back generation; prune experiments that run"`
 	}
 	appliedOut struct {
 		ETag string `header:"ETag"`
@@ -36,25 +34,30 @@ type (
 )
 
 func (a *API) registerDocument(api huma.API) {
-	huma.Register(api, huma.Operation{OperationID: "get-document", Method: http.MethodGet, Path: "/document",
+	register(a, api, huma.Operation{OperationID: "get-document", Method: http.MethodGet, Path: "/document",
 		Summary: "Read the whole domain document", Tags: []string{"document"}}, a.getDocument)
-	put := huma.Operation{OperationID: "put-document", Method: http.MethodPut, Path: "/document", MaxBodyBytes: 5 << 20,
-		Summary: "Make the document equal to this one", Tags: []string{"document"}, Errors: []int{412, 422, 428, 503}, SkipValidateBody: true}
-	huma.Register(api, put, a.putDocument)
+	put := huma.Operation{OperationID: "put-document", Method: http.MethodPut, Path: "/document",
+		Summary: "Make the document equal to this one", Tags: []string{"document"}, Errors: []int{409}}
+	register(a, api, takes[router.Document](api, put, false), a.putDocument)
 }
 
-func (a *API) getDocument(ctx context.Context, _ *struct{}) (*documentOut, error) {
+func (a *API) getDocument(ctx context.Context, in *struct {
+	IfNoneMatch string `header:"If-None-Match" doc:"an ETag that is there already"`
+}) (*documentOut, error) {
 	s, err := a.snapshot()
 	if err != nil {
+		return nil, err
+	}
+	if err := notModified(in.IfNoneMatch, s.Document.Revision); err != nil {
 		return nil, err
 	}
 	return &documentOut{ETag: etag(s.Document.Revision), Body: s.Document}, nil
 }
 
 func (a *API) putDocument(ctx context.Context, in *putDocument) (*appliedOut, error) {
-	next, err := router.ParseDocument(in.RawBody)
+	next, err := bodyOf[router.Document](ctx, false)
 	if err != nil {
-		return nil, a.problemOf(ctx, err)
+		return nil, err
 	}
 	out := &appliedOut{}
 	s, w, err := a.commit(ctx, change{action: "document.apply", object: "document", reason: in.Reason, in: in.writeIn,
@@ -67,8 +70,9 @@ func (a *API) putDocument(ctx context.Context, in *putDocument) (*appliedOut, er
 			return err
 		}})
 	if err != nil {
-		return nil, a.problemOf(ctx, err)
+		return nil, err
 	}
-	out.ETag, out.Body.Revision, out.Body.Write = etag(s.Document.Revision), s.Document.Revision, &w
+	w.Changes = nil // the report says it
+	out.ETag, out.Body.Revision, out.Body.Write = w.tagOf(s.Document.Revision), s.Document.Revision, w
 	return out, nil
 }

@@ -2,11 +2,15 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"sluice/experiment"
 	"sluice/router"
 )
 
@@ -14,116 +18,169 @@ type (
 	experimentKey struct {
 		Key string `path:"key" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"the experiment's key"`
 	}
+	// experimentBody is an experiment as every operation shows it.
+	experimentBody struct {
+		router.ExperimentView
+		Differs  []string `json:"differs" doc:"what differs between the variants: model, params, prompt, upstream"`
+		Warnings []string `json:"warnings" doc:"what may spoil it, in words"`
+		Write    *written `json:"write,omitempty" doc:"of a change"`
+	}
 	experimentOut struct {
 		ETag string `header:"ETag"`
-		Body struct {
-			router.ExperimentView
-			Write *written `json:"write,omitempty" doc:"of a change"`
-		}
+		Body experimentBody
 	}
 	experimentList struct {
 		Body struct {
-			Items      []router.ExperimentView `json:"items"`
-			NextCursor string                  `json:"next_cursor,omitempty"`
-			Revision   int64                   `json:"revision"`
+			Items      []experimentBody `json:"items"`
+			NextCursor string           `json:"next_cursor,omitempty"`
+			Revision   int64            `json:"revision" doc:"of the document"`
 		}
 	}
 	createExperiment struct {
 		writeIn
-		Reason  string `query:"reason"`
-		Body    router.Experiment
-		RawBody []byte
+		reasonIn
 	}
 	patchExperiment struct {
 		experimentKey
 		matchIn
 		writeIn
-		Reason  string         `query:"reason"`
-		Body    map[string]any `doc:"RFC 7396 merge patch over the experiment"`
-		RawBody []byte
+		reasonIn
 	}
 	deleteExperiment struct {
 		experimentKey
 		matchIn
 		writeIn
-		Reason string `query:"reason"`
-		Purge  bool   `query:"purge" doc:"remove it for good instead of archiving it"`
+		reasonIn
+		Purge bool `query:"purge" doc:"remove it for good instead of archiving it"`
 	}
+	writtenOut struct{ Body written }
 )
 
 func (a *API) registerExperiments(api huma.API) {
 	op := func(id, method, path, summary string, errs ...int) huma.Operation {
 		return huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Tags: []string{"experiments"}, Errors: errs}
 	}
-	huma.Register(api, op("list-experiments", http.MethodGet, "/experiments", "List experiments"), a.listExperiments)
-	huma.Register(api, op("get-experiment", http.MethodGet, "/experiments/{key}", "Read one experiment", 404), a.getExperiment)
-	create := op("create-experiment", http.MethodPost, "/experiments", "Create an experiment", 409, 422, 503)
-	create.DefaultStatus, create.SkipValidateBody = http.StatusCreated, true
-	huma.Register(api, create, a.createExperiment)
-	patch := op("patch-experiment", http.MethodPatch, "/experiments/{key}", "Change members of an experiment", 404, 409, 412, 422, 428, 503)
-	patch.SkipValidateBody = true
-	huma.Register(api, patch, a.patchExperiment)
-	huma.Register(api, op("delete-experiment", http.MethodDelete, "/experiments/{key}", "Archive an experiment", 404, 409, 412, 428, 503), a.deleteExperiment)
+	register(a, api, op("list-experiments", http.MethodGet, "/experiments", "List experiments, oldest first"), a.listExperiments)
+	register(a, api, op("get-experiment", http.MethodGet, "/experiments/{key}", "Read one experiment", 404), a.getExperiment)
+	create := takes[router.Experiment](api, op("create-experiment", http.MethodPost, "/experiments", "Create an experiment", 409), false)
+	create.DefaultStatus = http.StatusCreated
+	register(a, api, create, a.createExperiment)
+	patch := op("patch-experiment", http.MethodPatch, "/experiments/{key}", "Change members of an experiment", 404, 409)
+	register(a, api, takes[router.Experiment](api, patch, false), a.patchExperiment)
+	register(a, api, op("delete-experiment", http.MethodDelete, "/experiments/{key}", "Archive an experiment, or remove it", 404, 409), a.deleteExperiment)
 }
 
+// listed says whether v is in a comma-separated list; an empty list has all.
+func listed(list, v string) bool {
+	return list == "" || slices.Contains(strings.Split(list, ","), v)
+}
+
+var states = []string{router.StateDraft, router.StateRunning, router.StatePaused, router.StatePromoted, router.StateRolledBack, router.StateCompleted, router.StateArchived}
+
 func (a *API) listExperiments(ctx context.Context, in *struct {
+	pageIn
 	State string `query:"state" doc:"only these, comma-separated"`
-	Model string `query:"model"`
+	Model string `query:"model" doc:"only those of this model"`
 }) (*experimentList, error) {
-	s, err := a.snapshot()
+	t, err := a.table()
+	if err != nil {
+		return nil, err
+	}
+	for s := range strings.SplitSeq(in.State, ",") {
+		if in.State != "" && !slices.Contains(states, s) {
+			return nil, field(http.StatusUnprocessableEntity, "invalid_parameter", "query.state", "takes "+strings.Join(states, ", "))
+		}
+	}
+	d := &t.Snapshot.Document
+	var match []router.Experiment
+	for i := range d.Experiments {
+		if e, _ := overlay(t, &d.Experiments[i]); listed(in.State, e.State) && (in.Model == "" || e.Model == in.Model) {
+			match = append(match, d.Experiments[i])
+		}
+	}
+	page, next, err := pageOf(match, func(e *router.Experiment) string { return sortTime(e.CreatedAt) + e.Key }, in.pageIn)
 	if err != nil {
 		return nil, err
 	}
 	out := &experimentList{}
-	out.Body.Items = []router.ExperimentView{}
-	out.Body.Revision = s.Document.Revision
-	for i := range s.Document.Experiments {
-		e := &s.Document.Experiments[i]
-		if !listed(in.State, e.State) || in.Model != "" && e.Model != in.Model {
-			continue
-		}
-		out.Body.Items = append(out.Body.Items, router.View(e, 0))
+	out.Body.Items, out.Body.NextCursor, out.Body.Revision = []experimentBody{}, next, d.Revision
+	for i := range page {
+		out.Body.Items = append(out.Body.Items, showNow(t, &page[i]))
 	}
 	return out, nil
 }
 
-// newest is the newest copy that this replica serves of one experiment.
-func (a *API) newest(key string) (*router.Experiment, error) {
-	s, err := a.snapshot()
+// sortTime orders texts by time.
+func sortTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000000Z ") }
+
+// find is the copy of one experiment that this replica serves.
+func (a *API) find(key string) (*router.Table, *router.Experiment, error) {
+	t, err := a.table()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	e := s.Document.Experiment(key)
+	e := t.Snapshot.Document.Experiment(key)
 	if e == nil {
-		return nil, missingObject("experiment", key)
+		return nil, nil, missingObject("experiment", key)
 	}
-	return e, nil
+	return t, e, nil
+}
+
+// overlay is e with the kills and the rollback that are in force although the
+// document does not have them yet, because the database is away.
+func overlay(t *router.Table, e *router.Experiment) (_ *router.Experiment, ahead bool) {
+	c, ok := t.Experiment(e.Key)
+	if !ok || len(c.Variants) != len(e.Variants) {
+		return e, false
+	}
+	now := *e
+	now.Variants = slices.Clone(e.Variants)
+	if c.State == experiment.RolledBack && e.State != router.StateRolledBack {
+		now.State, ahead = router.StateRolledBack, true
+	}
+	for i, v := range c.Variants {
+		if v.Killed && e.Variants[i].State != router.VariantKilled {
+			now.Variants[i].State, ahead = router.VariantKilled, true
+		}
+	}
+	return &now, ahead
+}
+
+func showNow(t *router.Table, e *router.Experiment) experimentBody {
+	now, ahead := overlay(t, e)
+	b := bodyOfExperiment(now)
+	if ahead {
+		b.Warnings = append(b.Warnings, "A kill or rollback is in force that is not in the document yet: the database is away, it is written when it is back.")
+	}
+	return b
+}
+
+func bodyOfExperiment(e *router.Experiment) experimentBody {
+	b := experimentBody{ExperimentView: router.View(e, 0)}
+	b.Differs, b.Warnings = router.Differs(e)
+	return b
 }
 
 func (a *API) getExperiment(ctx context.Context, in *struct {
 	experimentKey
-	IfNoneMatch string `header:"If-None-Match"`
+	IfNoneMatch string `header:"If-None-Match" doc:"an ETag that is there already"`
 }) (*experimentOut, error) {
-	e, err := a.newest(in.Key)
+	t, e, err := a.find(in.Key)
 	if err != nil {
-		return nil, a.problemOf(ctx, err)
+		return nil, err
 	}
-	if in.IfNoneMatch == etag(e.UpdatedRevision) {
-		return nil, huma.Status304NotModified()
+	if _, ahead := overlay(t, e); !ahead {
+		if err := notModified(in.IfNoneMatch, e.UpdatedRevision); err != nil {
+			return nil, err
+		}
 	}
-	return showExperiment(e, nil), nil
-}
-
-func showExperiment(e *router.Experiment, w *written) *experimentOut {
-	out := &experimentOut{ETag: etag(e.UpdatedRevision)}
-	out.Body.ExperimentView, out.Body.Write = router.View(e, 0), w
-	return out
+	return &experimentOut{ETag: etag(e.UpdatedRevision), Body: showNow(t, e)}, nil
 }
 
 func (a *API) createExperiment(ctx context.Context, in *createExperiment) (*experimentOut, error) {
-	e, err := router.ParseExperiment(in.RawBody)
+	e, err := bodyOf[router.Experiment](ctx, false)
 	if err != nil {
-		return nil, a.problemOf(ctx, err)
+		return nil, err
 	}
 	return a.writeExperiment(ctx, e.Key, change{action: "experiment.create", reason: in.Reason, in: in.writeIn,
 		mutate: func(s *router.Snapshot, rev int64, now time.Time) error {
@@ -133,20 +190,22 @@ func (a *API) createExperiment(ctx context.Context, in *createExperiment) (*expe
 
 // writeExperiment commits a change of one experiment and shows it.
 func (a *API) writeExperiment(ctx context.Context, key string, c change) (*experimentOut, error) {
-	c.object = "experiment/" + key
+	c.object = "experiment/" + clip(key, 63)
 	s, w, err := a.commit(ctx, c)
 	if err != nil {
-		return nil, a.problemOf(ctx, err)
+		return nil, err
 	}
 	e := s.Document.Experiment(key)
 	if e == nil {
-		return nil, a.problemOf(ctx, missingObject("experiment", key))
+		return nil, missingObject("experiment", key)
 	}
-	return showExperiment(e, &w), nil
+	out := &experimentOut{ETag: w.tagOf(e.UpdatedRevision), Body: bodyOfExperiment(e)}
+	out.Body.Write = w
+	return out, nil
 }
 
 // guarded runs edit when the experiment's ETag matches.
-func guarded(key, ifMatch string, star bool, edit func(s *router.Snapshot, rev int64, now time.Time) error) func(*router.Snapshot, int64, time.Time) error {
+func guarded(key, ifMatch string, star bool, edit mutation) mutation {
 	return func(s *router.Snapshot, rev int64, now time.Time) error {
 		e := s.Document.Experiment(key)
 		if e == nil {
@@ -160,10 +219,30 @@ func guarded(key, ifMatch string, star bool, edit func(s *router.Snapshot, rev i
 }
 
 func (a *API) patchExperiment(ctx context.Context, in *patchExperiment) (*experimentOut, error) {
+	patch, err := object(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	if patch, err = without(patch, "differs", "warnings", "write"); err != nil {
+		return nil, err
+	}
 	return a.writeExperiment(ctx, in.Key, change{action: "experiment.patch", reason: in.Reason, in: in.writeIn,
 		mutate: guarded(in.Key, in.IfMatch, false, func(s *router.Snapshot, rev int64, now time.Time) error {
-			return router.PatchExperiment(&s.Document, rev, now, in.Key, in.RawBody)
+			return router.PatchExperiment(&s.Document, rev, now, in.Key, patch)
 		})})
+}
+
+// without drops members that only answers have, so that an answer can be
+// edited and sent back.
+func without(object []byte, names ...string) ([]byte, error) {
+	m := map[string]json.RawMessage{}
+	if err := json.Unmarshal(object, &m); err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		delete(m, n)
+	}
+	return json.Marshal(m)
 }
 
 func (a *API) deleteExperiment(ctx context.Context, in *deleteExperiment) (*writtenOut, error) {
@@ -176,9 +255,7 @@ func (a *API) deleteExperiment(ctx context.Context, in *deleteExperiment) (*writ
 			return edit(&s.Document, rev, now, in.Key)
 		})})
 	if err != nil {
-		return nil, a.problemOf(ctx, err)
+		return nil, err
 	}
-	return &writtenOut{Body: w}, nil
+	return &writtenOut{Body: *w}, nil
 }
-
-type writtenOut struct{ Body written }

@@ -38,20 +38,20 @@ type explainPin struct {
 func (a *API) explain(ctx context.Context, in *struct {
 	experimentKey
 	Unit   string `path:"unit" maxLength:"512" doc:"the unit's id, for example the user id"`
-	Type   string `query:"type" default:"user" pattern:"^[a-z0-9_]{1,16}$"`
-	Tenant string `query:"tenant" maxLength:"64"`
+	Type   string `query:"type" default:"user" pattern:"^[a-z0-9_]{1,16}$" doc:"kind of unit"`
+	Tenant string `query:"tenant" maxLength:"64" doc:"tenant of the key that the unit comes with"`
 }) (*explainOut, error) {
-	t := a.cfg.Live.Load()
-	if t == nil {
-		return nil, a.problemOf(ctx, newProblem(http.StatusServiceUnavailable, "not_started", "No document is loaded yet."))
+	t, _, err := a.find(in.Key)
+	if err != nil {
+		return nil, err
 	}
 	e, ok := t.Experiment(in.Key)
 	if !ok {
-		return nil, a.problemOf(ctx, missingObject("experiment", in.Key))
+		return nil, newProblem(http.StatusConflict, "invalid_state", "The experiment is archived: it decides nothing.")
 	}
 	u := experiment.Unit{Type: in.Type, Tenant: in.Tenant, ID: in.Unit}
 	if !experiment.ValidUnit(u) {
-		return nil, a.problemOf(ctx, newProblem(http.StatusUnprocessableEntity, "invalid_unit", "A unit id has 1 to 512 bytes, a tenant up to 64 of A-Z a-z 0-9 _ . -."))
+		return nil, newProblem(http.StatusUnprocessableEntity, "invalid_unit", "A unit id has 1 to 512 bytes, a tenant up to 64 of A-Z a-z 0-9 _ . -.")
 	}
 	q := experiment.Query{Unit: u, HasUnit: true, Override: -1, Revision: t.Revision}
 	d := e.Exp.Decide(&q)
@@ -68,7 +68,8 @@ func (a *API) explain(ctx context.Context, in *struct {
 			b.PinError = "the store of pins is away"
 			q.Store = experiment.Down
 		case found && int(pin.Variant) < len(e.Variants):
-			b.Pin = &explainPin{e.Variants[pin.Variant].Name, int(pin.Gen), pin.Flags&experiment.PinExcluded != 0, pin.Flags&experiment.PinMerged != 0}
+			b.Pin = &explainPin{Variant: e.Variants[pin.Variant].Name, Generation: int(pin.Gen),
+				Excluded: pin.Flags&experiment.PinExcluded != 0, Merged: pin.Flags&experiment.PinMerged != 0}
 			q.Store, q.HasPin, q.Pin = experiment.Up, true, pin
 		default:
 			q.Store = experiment.Up
@@ -82,7 +83,7 @@ func (a *API) explain(ctx context.Context, in *struct {
 		b.Owner = e.Variants[o].Name
 	}
 	b.Variant, b.Reason, b.Analysed = e.Variants[d.Variant].Name, string(d.Reason), d.Analysed
-	if page, err := a.auditPage(ctx, pageIn{Limit: 1}, auditOf(in.Key)); err == nil && len(page.Body.Items) > 0 {
+	if page, err := a.auditPage(ctx, pageIn{Limit: 1}, router.AuditFilter{Object: "experiment/" + in.Key}); err == nil && len(page.Body.Items) > 0 {
 		b.LastChange = &page.Body.Items[0]
 	}
 	return out, nil

@@ -72,7 +72,9 @@ func missingObject(kind, name string) error {
 // adoptProblems makes huma's own refusals look like every other problem.
 // huma has this as a variable of the package.
 var adoptProblems = sync.OnceFunc(func() {
-	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return humaError(nil, status, msg, errs...) }
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		return humaError(nil, status, msg, errs...)
+	}
 	huma.NewErrorWithContext = humaError
 })
 

@@ -1,0 +1,112 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+
+	"sluice/router"
+)
+
+// mergePatch is the media type of a PATCH; application/json will do too.
+const mergePatch = "application/merge-patch+json"
+
+// newAPI makes huma without what it would add by itself: a $schema member that
+// quotes the Host header, pages with foreign scripts, documents built lazily
+// without a lock.
+func (a *API) newAPI(r chi.Router) huma.API {
+	adoptProblems()
+	cfg := huma.DefaultConfig("Sluice admin API", "1")
+	cfg.CreateHooks = nil
+	cfg.Transformers = nil
+	cfg.DocsPath, cfg.OpenAPIPath, cfg.SchemasPath = "", "", ""
+	cfg.RejectUnknownQueryParameters = true // ?dryrun=true must not write
+	cfg.Info.Description = "Experiments, upstreams, models, keys and what they come to. " +
+		"Writes take If-Match with the ETag that was read, ?dry_run=true and ?wait=applied; POSTs take Idempotency-Key. Errors are RFC 9457 problems with a stable code."
+	cfg.Servers = []*huma.Server{{URL: strings.TrimRight(a.cfg.BasePath, "/") + "/admin/v1"}}
+	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer", Description: "admin.token; not asked for on loopback without one"}}
+	cfg.Security = []map[string][]string{{"bearer": {}}}
+	api := humachi.New(r, cfg)
+	schemas := api.OpenAPI().Components.Schemas
+	schemas.RegisterTypeAlias(reflect.TypeFor[router.Duration](), reflect.TypeFor[string]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[time.Duration](), reflect.TypeFor[string]())
+	return api
+}
+
+// register adds an operation. Its input takes the body, if any, by bodyOf.
+func register[I, O any](a *API, api huma.API, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+	op.Errors = append(op.Errors, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity)
+	if op.Method != http.MethodGet {
+		op.Errors = append(op.Errors, http.StatusBadRequest, http.StatusServiceUnavailable)
+	}
+	if _, ok := reflect.TypeFor[I]().FieldByName("IfMatch"); ok {
+		op.Errors = append(op.Errors, http.StatusPreconditionFailed, http.StatusPreconditionRequired)
+	}
+	slices.Sort(op.Errors)
+	op.Errors = slices.Compact(op.Errors)
+	huma.Register(api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := h(ctx, in)
+		if err != nil {
+			return nil, a.problemOf(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// takes documents a body that bodyOf reads.
+func takes[T any](api huma.API, op huma.Operation, optional bool) huma.Operation {
+	t := reflect.TypeFor[T]()
+	schema := api.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+	op.RequestBody = &huma.RequestBody{Required: !optional, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	if op.Method == http.MethodPatch {
+		op.RequestBody.Content[mergePatch] = &huma.MediaType{Schema: schema}
+	}
+	op.Errors = append(op.Errors, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	// bodyOf reads it from the context; huma must not read it again as a schema.
+	op.SkipValidateBody = true
+	return op
+}
+
+// finish completes the document with what huma cannot know, and serves it.
+func (a *API) finish(r chi.Router, api huma.API) error {
+	doc := api.OpenAPI()
+	for _, item := range doc.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
+			if op == nil {
+				continue
+			}
+			for _, p := range op.Parameters {
+				// Not so for huma, which would answer 422 instead of 428.
+				p.Required = p.Required || p.In == "header" && p.Name == "If-Match"
+			}
+		}
+	}
+	asJSON, err := json.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("admin: encode the OpenAPI document: %w", err)
+	}
+	asYAML, err := doc.YAML()
+	if err != nil {
+		return fmt.Errorf("admin: encode the OpenAPI document: %w", err)
+	}
+	serve := func(kind string, body []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			_, _ = w.Write(body)
+		}
+	}
+	r.Get("/openapi.json", serve("application/openapi+json", asJSON))
+	r.Get("/openapi.yaml", serve("application/openapi+yaml", asYAML))
+	return nil
+}
