@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -140,6 +140,7 @@ func (c *call) send() verdict {
 	}
 	switch {
 	case resp.StatusCode/100 == 2:
+		c.learn()
 		return c.answer()
 	case resp.StatusCode < 400:
 		// Never followed: targets come from the configuration alone.
@@ -156,9 +157,10 @@ func (c *call) body() []byte {
 	if e.Model == r.Head.Model {
 		e.Model = ""
 	}
-	if r.Head.Stream && (r.API == wire.Chat || r.API == wire.Completions) && !c.u.caps.noUsage.Load() {
+	lacks := c.lacks()
+	if r.Head.Stream && (r.API == wire.Chat || r.API == wire.Completions) && !lacks.usage {
 		e.IncludeUsage = !r.Head.IncludeUsage
-		e.ContinuousUsage = c.u.cfg.UsageExact && !r.Head.ContinuousUsage && !c.u.caps.noContinuous.Load()
+		e.ContinuousUsage = c.u.cfg.UsageExact && !r.Head.ContinuousUsage && !lacks.each
 	}
 	c.askedUsage, c.askedEach = e.IncludeUsage, e.ContinuousUsage
 	if e == (wire.Edit{}) {
@@ -169,9 +171,39 @@ func (c *call) body() []byte {
 	return *c.edited
 }
 
+// lack is what a server does not understand of that which is injected.
+type lack struct{ usage, each bool }
+
+// lacks joins what is known of this upstream with what it has just refused.
+func (c *call) lacks() lack {
+	l := lack{c.u.caps.noUsage.Load(), c.u.caps.noContinuous.Load()}
+	if c.x.doubted == c.u {
+		l.usage, l.each = l.usage || c.x.doubt.usage, l.each || c.x.doubt.each
+	}
+	return l
+}
+
+// learn remembers the refusal of injected members once the same request has
+// passed without them. A refusal alone proves nothing: its text may quote the
+// client.
+func (c *call) learn() {
+	if c.x.doubted != c.u {
+		return
+	}
+	c.x.doubted = nil
+	if c.x.doubt.usage {
+		c.u.caps.noUsage.Store(true)
+	}
+	if c.x.doubt.each {
+		c.u.caps.noContinuous.Store(true)
+	}
+	c.x.pool.log.Warn("upstream refuses injected stream_options; token counts of streams are estimated until it restarts",
+		"upstream", c.u.Name(), "endpoint", c.ep.base)
+}
+
 func isEventStream(h http.Header) bool {
-	t, _, _ := mime.ParseMediaType(h.Get(hdrContentType))
-	return t == "text/event-stream"
+	t, _, _ := strings.Cut(h.Get(hdrContentType), ";")
+	return strings.EqualFold(strings.TrimSpace(t), "text/event-stream")
 }
 
 // gotConn is called when the request is about to be written.
@@ -235,17 +267,10 @@ func (c *call) refusal() verdict {
 		// What came is enough for the status, and perhaps for the message.
 	}
 	body := decodeError(resp.Header, raw)
-	usage, each := mentions(resp.StatusCode, body)
-	if (usage && c.askedUsage || each && c.askedEach) && !c.x.learned {
-		// The server does not know what we, not the client, asked for. Remember,
-		// and send again without it.
-		c.x.learned = true
-		if each && c.askedEach {
-			c.u.caps.noContinuous.Store(true)
-		} else {
-			c.u.caps.noUsage.Store(true)
-		}
-		c.x.pool.log.Info("upstream refuses injected stream_options; usage will be estimated", "upstream", c.u.Name(), "endpoint", c.ep.base)
+	if usage, each := mentions(resp.StatusCode, body); (usage && c.askedUsage || each && c.askedEach) && !c.x.learned {
+		// Perhaps the server does not know what we, not the client, asked for:
+		// send again without it.
+		c.x.learned, c.x.doubted, c.x.doubt = true, c.u, lack{usage, each}
 		return verdict{outcome: ClientError, repeat: true}
 	}
 	r := &refused{

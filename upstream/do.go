@@ -54,6 +54,8 @@ type exchange struct {
 	sends int // requests sent, for distinct request ids
 
 	freeUsed, learned, got500 bool
+	doubted                   *Upstream // refused what doubt says; to be confirmed
+	doubt                     lack
 	counted                   int // attempts that were not free
 	last                      verdict
 	limited                   bool // every attempt so far was rate limited

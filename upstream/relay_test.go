@@ -96,7 +96,7 @@ func TestCompressedError(t *testing.T) {
 	bomb := func() string {
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)
-		w.Write(make([]byte, 64<<20))
+		w.Write(make([]byte, 8<<20))
 		w.Close()
 		return b.String()
 	}()

@@ -143,6 +143,12 @@ func (c *call) relayOpaque() verdict {
 	return v
 }
 
+func (c *call) lockedWrite(p []byte) bool {
+	c.x.w.mu.Lock()
+	defer c.x.w.mu.Unlock() // also when the sink panics
+	return c.write(p)
+}
+
 // pass copies the rest of a committed answer, write by read.
 func (c *call) pass(buf []byte, seen func([]byte)) verdict {
 	x := c.x
@@ -151,10 +157,7 @@ func (c *call) pass(buf []byte, seen func([]byte)) verdict {
 		x.w.touch()
 		if n > 0 {
 			seen(buf[:n])
-			x.w.mu.Lock()
-			ok := c.write(buf[:n])
-			x.w.mu.Unlock()
-			if !ok {
+			if !c.lockedWrite(buf[:n]) {
 				return verdict{outcome: Canceled, final: true}
 			}
 			x.w.touch()
