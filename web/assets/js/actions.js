@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state changes of one experiment, each behind one dialog that says exactly
+// what happens, with numbers.
+import { api } from './api.js';
+import { confirmAction, reasonField, toast } from './dialog.js';
+import { h } from './dom.js';
+import { percentShort, plural, words } from './format.js';
+import { effective, servedShare } from './variants.js';
+
+/** The verbs of an experiment's state: {name: null | why not}. */
+export function allowed(exp) {
+  const s = exp.state;
+  const off = { draft: 'it has not started', completed: 'it is finished and the baseline serves', archived: 'it is archived', rolled_back: 'it is rolled back already', promoted: 'it is promoted', running: 'it is running', paused: 'it is paused' }[s] ?? s;
+  const unless = (...ok) => (ok.includes(s) ? null : off);
+  return { start: unless('draft', 'rolled_back', 'completed', 'promoted'), pause: unless('running'), resume: unless('paused'), rollback: unless('running', 'paused', 'promoted'), kill: unless('running', 'paused', 'promoted') };
+}
+
+const verb = async (key, name, ifMatch, body) => (await api('POST', `/experiments/${key}:${name}?wait=applied`, { ifMatch, body })).body;
+
+const reasonOf = (form) => { const r = (form.get('reason') ?? '').trim(); return r ? { reason: r } : {}; };
+
+/** How many units the other variants have now: what a rollback returns. */
+function away(exp, live) {
+  const base = exp.variants.findIndex((v) => v.name === exp.baseline);
+  const share = 10000 - servedShare(exp, base);
+  const arms = effective(exp).filter((p) => !p.killed && p.index !== base).map((p) => ({ ...p, name: exp.variants[p.index].name, arm: live.find((a) => a.variant === exp.variants[p.index].name) }));
+  return { share, units: arms.reduce((n, a) => n + (a.arm?.units ?? 0), 0), rps: arms.reduce((n, a) => n + (a.arm?.rps_1m ?? 0), 0), names: arms.map((a) => a.name) };
+}
+
+/** ctx: {exp, etag, live(): arms}. Each resolves to the new experiment, or undefined. */
+export function rollback({ exp, live }) {
+  const m = away(exp, live());
+  return confirmAction({
+    title: `Roll back to ${exp.baseline}?`, action: `Roll back to ${exp.baseline}`, danger: true,
+    content: [h('ul', null,
+      h('li', null, m.names.length ? [h('strong', null, percentShort(m.share)), ` of units are on ${words(m.names)} now. They go back to ${exp.baseline} within about 1\u00a0s: `, h('strong', null, `about ${plural(m.units, 'unit')}`), ' seen in the last hour on this replica, ', `${m.rps.toFixed(1)}\u00a0requests/s.`] : `Everybody is on ${exp.baseline} already; the experiment ends its generation.`),
+      h('li', null, `${exp.baseline} then serves everybody. Pins and stickiness do not hold anybody back.`),
+      h('li', null, 'Streams in flight finish on the variant that they began with.'),
+      h('li', null, `The weights are kept (${words(exp.variants.map((v) => `${v.name} ${percentShort(v.weight)}`))}). Starting again opens generation ${exp.generation + 1}.`)),
+    reasonField()],
+    run: async (form) => {
+      const out = await verb(exp.key, 'rollback', '*', reasonOf(form));
+      toast(`Rolled back: ${exp.baseline} serves everybody.`);
+      return out;
+    },
+  });
+}
+
+export function pause({ exp }) {
+  return confirmAction({
+    title: `Pause ${exp.key}?`, action: 'Pause',
+    content: [h('p', null, exp.kind === 'canary' ? 'The weights stay as they are and everybody keeps the variant that they have; a ramp stands still.' : 'Nobody new is enrolled; who has a variant keeps it.'), h('p', null, 'Nobody moves. To take traffic off a variant, roll back.'), reasonField()],
+    run: async (form) => { const out = await verb(exp.key, 'pause', '*', reasonOf(form)); toast('Paused.'); return out; },
+  });
+}
+
+export function resume({ exp, etag }) {
+  return confirmAction({
+    title: `Resume ${exp.key}?`, action: 'Resume',
+    content: [h('p', null, `It runs on with its weights: ${words(exp.variants.map((v) => `${v.name} ${percentShort(v.weight)}`))}.`), reasonField()],
+    run: async (form) => { const out = await verb(exp.key, 'resume', etag, reasonOf(form)); toast('Resumed.'); return out; },
+  });
+}
+
+export function startExperiment({ exp, etag }) {
+  const again = exp.state !== 'draft';
+  const moved = exp.variants.filter((v) => v.name !== exp.baseline && v.weight > 0);
+  return confirmAction({
+    title: again ? `Start ${exp.key} again?` : `Start ${exp.key}?`, action: again ? 'Start again' : 'Start',
+    content: [h('ul', null, again && h('li', null, `A new generation begins: ${exp.generation + 1}. Kills of the last one do not hold in it.`),
+      h('li', null, moved.length ? [`${words(moved.map((v) => `${percentShort(v.weight)} to ${v.name}`))}, the rest stays on ${exp.baseline}, at once.`] : `${exp.baseline} keeps everybody until the weights change.`)), reasonField()],
+    run: async (form) => { const out = await verb(exp.key, 'start', etag, reasonOf(form)); toast('Started.'); return out; },
+  });
+}
+
+export function kill({ exp, live }, index) {
+  const v = exp.variants[index], arm = live().find((a) => a.variant === v.name);
+  return confirmAction({
+    title: `Kill ${v.name}?`, action: `Kill ${v.name}`, danger: true,
+    content: [h('ul', null,
+      h('li', null, h('strong', null, percentShort(servedShare(exp, index))), ` of units, `, h('strong', null, `about ${plural(arm?.units ?? 0, 'unit')}`), ` seen in the last hour on this replica, get ${exp.baseline} within about 1\u00a0s.`),
+      h('li', null, 'Nobody else moves: its share stays reserved.'),
+      h('li', null, `It cannot come back in generation ${exp.generation}, only by starting the experiment again.`),
+      h('li', null, 'Streams in flight finish.')), reasonField()],
+    run: async (form) => { const out = await verb(exp.key, 'kill', '*', { variant: v.name, ...reasonOf(form) }); toast(`Killed ${v.name}: its units get ${exp.baseline}.`); return out; },
+  });
+}
+
