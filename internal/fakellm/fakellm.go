@@ -75,7 +75,7 @@ type Call struct {
 type Counts struct {
 	Calls, Streams, Completed, Failed, Aborted int64
 	InputTokens, OutputTokens                  int64
-	// Of answers whose usage left this server whole.
+	// By the last usage object of each answer that left this server.
 	ReportedInput, ReportedOutput int64
 	InFlight                      int64
 }

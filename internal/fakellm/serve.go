@@ -43,6 +43,16 @@ type answer struct {
 	fl    http.Flusher
 	w     http.ResponseWriter
 	r     *http.Request
+
+	toldIn, toldOut int // of the last usage that left this server
+}
+
+// told books the usage that has just left: it replaces what was told before.
+func (a *answer) told(out int) {
+	out *= a.req.N
+	a.s.repIn.Add(int64(a.in - a.toldIn))
+	a.s.repOut.Add(int64(out - a.toldOut))
+	a.toldIn, a.toldOut = a.in, out
 }
 
 var vocabulary = strings.Fields("the model of a gateway routes each request to an upstream and streams tokens back one by one so that cost can be told apart")

@@ -24,11 +24,17 @@ func (a *answer) asked() (usage, continuous bool) {
 	return a.req.Options.IncludeUsage, a.req.Options.Continuous && (d == "vllm" || d == "sglang")
 }
 
+// each reports whether ordinary chunks carry usage.
+func (a *answer) each() bool {
+	usage, continuous := a.asked()
+	return continuous && (usage || a.s.opt.Dialect == "sglang")
+}
+
 // rest are the members after choices in an ordinary chunk.
 func (a *answer) rest(out int) string {
-	usage, continuous := a.asked()
+	usage, _ := a.asked()
 	switch {
-	case continuous && (usage || a.s.opt.Dialect == "sglang"):
+	case a.each():
 		return `,"usage":` + a.usage(out)
 	case a.s.opt.Dialect == "tgi", a.s.opt.Dialect == "openai" && usage:
 		return `,"usage":null`
@@ -65,6 +71,9 @@ func (a *answer) stream() {
 				s.abort()
 				return
 			}
+			if a.each() {
+				a.told(0)
+			}
 		}
 	}
 	parts := a.words
@@ -88,6 +97,9 @@ func (a *answer) stream() {
 			if !a.send(a.chunk(choice, a.rest(i+1))) {
 				s.abort()
 				return
+			}
+			if a.each() {
+				a.told(i + 1)
 			}
 		}
 	}
@@ -130,8 +142,7 @@ func (a *answer) end() {
 			s.abort()
 			return
 		}
-		s.repIn.Add(int64(a.in))
-		s.repOut.Add(int64(len(a.words) * a.req.N))
+		a.told(len(a.words))
 	}
 	if a.b.Fault != NoDone {
 		a.send("[DONE]")
