@@ -50,18 +50,33 @@ func (c *Controller) apply(snap *router.Snapshot, kills []sticky.KillEntry, sour
 		return fmt.Errorf("revision %d: a newer table is live", rev)
 	}
 	c.compiled.revision, c.compiled.kills, c.compiled.epoch = rev, set, table.Epoch
-	c.failed = 0
 	c.note(snap, kills, source)
-	c.mu.Lock()
-	c.compile = nil
-	c.mu.Unlock()
-	c.degrade(CodeCompile, "")
+	c.settle(rev)
 	if c.o.Hooks.Revision != nil {
 		c.o.Hooks.Revision(rev)
 	}
 	c.log.Info("table swapped", "revision", rev, "source", source, "kills", len(kills))
-	poke(c.applied)
+	poke(c.unsaved)
+	poke(c.untold)
 	return nil
+}
+
+// settle takes down the banners that a served revision answers. A kill over the
+// old table leaves the banner of a newer document that does not compile.
+func (c *Controller) settle(rev int64) {
+	c.mu.Lock()
+	looked := c.reissued > 0 && rev > c.reissued
+	healed := rev >= c.failed
+	if healed {
+		c.compile, c.failed = nil, 0
+	}
+	c.mu.Unlock()
+	if looked {
+		c.degrade(CodeReissued, "") // somebody changed the document since
+	}
+	if healed {
+		c.degrade(CodeCompile, "")
+	}
 }
 
 func (c *Controller) note(snap *router.Snapshot, kills []sticky.KillEntry, source string) {

@@ -42,7 +42,7 @@ func TestKillAndRollbackWithoutTheDatabase(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a, b, pg, _, _ := pair(t)
 			rev := a.revision()
-			pg.Kill()
+			kill(t, pg, a, b)
 			res, err := c.stop(a)
 			if err != nil || !res.Deferred || res.Audit != nil {
 				t.Fatalf("%+v, %v", res, err)
@@ -123,7 +123,7 @@ func TestKillSetOutlivesTheDocumentAndEndsWithTheGeneration(t *testing.T) {
 
 func TestBothStoresAway(t *testing.T) {
 	a, _, pg, redis, _ := pair(t)
-	pg.Kill()
+	kill(t, pg, a)
 	redis.Kill()
 	eventually(t, "both to be noticed", func() bool {
 		s := a.Status(t.Context())
@@ -146,7 +146,7 @@ func TestKillSurvivesARestartWithoutRedis(t *testing.T) {
 	pg := testenv.PostgresServer(t)
 	db := durable(pg.Database())
 	a := start(t, settings{id: "a", db: db, snapshot: path})
-	pg.Kill()
+	kill(t, pg, a)
 	if res, err := a.Kill(t.Context(), "exp", "canary", router.Change{Actor: "ada", Reason: "bad"}); err != nil || !res.Deferred {
 		t.Fatalf("%+v, %v", res, err)
 	}

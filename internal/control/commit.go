@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -109,7 +110,7 @@ func (c *Controller) stop(ctx context.Context, experiment, variant string, ch ro
 			}
 			return res, nil
 		}
-		if !isAway(cerr) || ctx.Err() != nil {
+		if ctx.Err() != nil || !c.worthDeferring(cerr) {
 			return CommitResult{}, cerr
 		}
 		err = cerr
@@ -118,6 +119,13 @@ func (c *Controller) stop(ctx context.Context, experiment, variant string, ch ro
 		return CommitResult{}, err
 	}
 	return c.stopWithoutDatabase(ctx, experiment, variant, ch)
+}
+
+// worthDeferring reports errors that must not stop a kill: the database is
+// away, or its newest document has faults and another one serves.
+func (c *Controller) worthDeferring(err error) bool {
+	var ps router.Problems
+	return isAway(err) || errors.Is(err, ErrReadOnly) || errors.As(err, &ps)
 }
 
 func (c *Controller) readOnly() bool {
@@ -204,7 +212,8 @@ func (c *Controller) replay(ctx context.Context, snap *router.Snapshot, kills []
 		}
 		reason := strings.TrimPrefix(k.Reason+"; in force since "+k.Time.UTC().Format(time.RFC3339)+", written when the database was back", "; ")
 		stop := c.stopMutation(k.Experiment, k.Variant)
-		res, err := c.commit(ctx, router.Change{
+		// Not validated: it only reduces, and the rest may have faults of its own.
+		next, audit, err := c.o.Store.CommitAbove(ctx, 0, router.Change{
 			Actor: k.Actor, Action: action, Object: "experiment/" + k.Experiment, Reason: reason,
 			Mutate: func(s *router.Snapshot, revision int64) error {
 				e := s.Document.Experiment(k.Experiment)
@@ -218,9 +227,9 @@ func (c *Controller) replay(ctx context.Context, snap *router.Snapshot, kills []
 			c.log.Warn("kill is in force, but not in the document yet", "experiment", k.Experiment, "variant", k.Variant, "err", err)
 			continue
 		}
-		if res.Audit != nil {
-			c.log.Info("kill written to the document", "experiment", k.Experiment, "variant", k.Variant, "revision", res.Revision)
-			c.announce(ctx, res.Snapshot)
+		if audit != nil {
+			c.log.Info("kill written to the document", "experiment", k.Experiment, "variant", k.Variant, "revision", next.Document.Revision)
+			c.announce(ctx, next)
 		}
 	}
 }

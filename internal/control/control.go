@@ -94,8 +94,9 @@ type Controller struct {
 	o       Options
 	log     *slog.Logger
 	started time.Time
-	wake    chan struct{} // capacity 1
-	applied chan struct{} // capacity 1: save and report
+	wake    chan struct{} // capacity 1: look for news
+	unsaved chan struct{} // capacity 1: the file on disk is behind
+	untold  chan struct{} // capacity 1: the others do not know what serves here
 
 	applyMu  sync.Mutex // serialises compile and swap
 	configs  []upstream.Config
@@ -115,6 +116,8 @@ type Controller struct {
 	replicas  []sticky.Replica // last seen
 	reported  int64
 	republish bool
+	unseeded  bool               // started without the database
+	reissued  int64              // revision of the banner, 0 without
 	recent    []sticky.KillEntry // by this replica, within recentFor
 }
 
@@ -143,7 +146,7 @@ func New(o Options) (*Controller, error) {
 	}
 	return &Controller{
 		o: o, log: o.Log, started: o.Now(), degraded: map[string]Degraded{},
-		wake: make(chan struct{}, 1), applied: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1), untold: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -177,7 +180,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.watch(ctx, func() error { return c.o.Sticky.WatchState(ctx, func(sticky.State) { c.stickyChanged() }) })
 	})
 	wg.Go(func() { c.o.Store.Listen(ctx, func() { poke(c.wake) }) })
-	wg.Go(func() { c.report(ctx) })
+	wg.Go(func() { c.keepTelling(ctx) })
+	wg.Go(func() { c.keepSaving(ctx) })
 	if !c.o.Shared {
 		wg.Go(func() { c.watchNeighbours(ctx) })
 	}

@@ -98,10 +98,18 @@ func TestRevisionThatDoesNotCompile(t *testing.T) {
 	if s.Compile.Revision != broken.Document.Revision || !strings.Contains(s.Compile.Message, "nowhere") || !degraded(s, control.CodeCompile) || s.Revision != old || a.revision() != old {
 		t.Errorf("status %+v, live %d; want the old table %d", s, a.revision(), old)
 	}
-	// A kill still works over the old table.
-	if _, err := a.Rollback(t.Context(), "exp", router.Change{Actor: "ada"}); err == nil {
-		t.Error("a commit on top of a broken document was accepted")
+	var ps router.Problems
+	if _, err := a.Commit(t.Context(), setWeight(2000)); !errors.As(err, &ps) {
+		t.Errorf("an edit of a broken document: %v; want its problems", err)
 	}
+	// A rollback works all the same.
+	if _, err := a.Rollback(t.Context(), "exp", router.Change{Actor: "ada"}); err != nil || a.canary(t) != "rolled_back" {
+		t.Errorf("rollback: %v; canary is %s", err, a.canary(t))
+	}
+	eventually(t, "the rollback in the document", func() bool {
+		s, err := a.store.Latest(t.Context())
+		return err == nil && s.Document.Experiment("exp").State == router.StateRolledBack
+	})
 	fixed := a.mustCommit(t, router.Change{Actor: "ada", Action: "upstream.update", Object: "upstream/v1", Mutate: func(s *router.Snapshot, _ int64) error {
 		s.Document.Upstreams[0].Credential = ""
 		return nil
@@ -109,8 +117,8 @@ func TestRevisionThatDoesNotCompile(t *testing.T) {
 	if a.revision() != fixed.Revision || a.Status(t.Context()).Compile != nil {
 		t.Errorf("not healed: live %d, want %d", a.revision(), fixed.Revision)
 	}
-	if failed.Load() != 1 || swapped.Load() != 2 {
-		t.Errorf("hooks: %d compile failures, %d swaps; want 1 and 2", failed.Load(), swapped.Load())
+	if failed.Load() != 2 || swapped.Load() != 3 {
+		t.Errorf("hooks: %d compile failures, %d swaps; want one for each broken revision, and start, rollback, repair", failed.Load(), swapped.Load())
 	}
 }
 
@@ -205,6 +213,9 @@ func TestWaitAppliedNamesWhoIsMissing(t *testing.T) {
 	if _, ok := asked.Load(res.Revision); !ok {
 		t.Error("Quiesced was not asked about the revision")
 	}
+	if ok, missing := a.WaitApplied(t.Context(), res.Revision, -1); ok || len(missing) != 1 || !strings.HasPrefix(missing[0], "unknown") {
+		t.Errorf("without time to ask: applied %t, missing %v", ok, missing)
+	}
 	ghost := sticky.Replica{ID: "ghost", Revision: 1}
 	g, err := sticky.Open(t.Context(), sticky.Options{URL: redis.URL, ReplicaID: "ghost"})
 	if err != nil {
@@ -214,8 +225,17 @@ func TestWaitAppliedNamesWhoIsMissing(t *testing.T) {
 	if err := g.Report(t.Context(), ghost); err != nil {
 		t.Fatal(err)
 	}
-	if ok, missing := a.WaitApplied(t.Context(), res.Revision, time.Millisecond); ok || len(missing) != 1 || missing[0] != "ghost" {
+	if ok, missing := a.WaitApplied(t.Context(), res.Revision, time.Second); ok || len(missing) != 1 || missing[0] != "ghost" {
 		t.Errorf("applied %t, missing %v; want ghost", ok, missing)
+	}
+}
+
+func TestInvalidSeedIsRefused(t *testing.T) {
+	r := assemble(t, settings{id: "a", db: sqliteURL(t), change: func(o *control.Options) {
+		o.Seed = document(t, strings.Replace(base, `"endpoints": ["http://127.0.0.1:1/v1"]`, `"endpoints": ["http://127.0.0.1:1/v1"], "credential": "nowhere"`, 1))
+	}})
+	if err := r.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "nowhere") || r.live.Load() != nil {
+		t.Errorf("error %v; want one that names the credential", err)
 	}
 }
 

@@ -37,6 +37,9 @@ func (c *Controller) refresh(ctx context.Context) {
 		return
 	}
 	c.degrade(CodeDatabase, "")
+	if seeded := c.lateSeed(ctx); seeded != nil {
+		snap = seeded
+	}
 	if snap == nil { // as it was; perhaps under another kill set
 		snap, _ = c.current()
 	}
@@ -95,6 +98,9 @@ func (c *Controller) reissue(ctx context.Context, rev, known int64) (*router.Sna
 		return nil, err
 	}
 	if audit != nil {
+		c.mu.Lock()
+		c.reissued = snap.Document.Revision
+		c.mu.Unlock()
 		c.log.Error("a store was restored from a backup: the database's document is issued again under a higher revision",
 			"served", known, "database", rev, "revision", snap.Document.Revision)
 		c.degrade(CodeReissued, fmt.Sprintf("revision %d was served before, the database was at %d; its document is in force again as revision %d; check it",
@@ -149,18 +155,31 @@ func (c *Controller) republishIfAsked(ctx context.Context) {
 	}
 }
 
-// report tells the others what this replica serves, and keeps the last good
-// snapshot on disk.
-func (c *Controller) report(ctx context.Context) {
+// keepTelling tells the others what this replica serves.
+func (c *Controller) keepTelling(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.applied:
+		case <-c.untold:
+			c.tell(ctx, c.documentRevision())
 		}
-		doc, kills := c.current()
-		c.tell(ctx, doc.Document.Revision)
-		c.save(doc, kills)
+	}
+}
+
+// keepSaving keeps the last good snapshot on disk, to the last when ctx ends.
+func (c *Controller) keepSaving(ctx context.Context) {
+	for {
+		select {
+		case <-c.unsaved:
+		case <-ctx.Done():
+			select {
+			case <-c.unsaved:
+			default:
+				return
+			}
+		}
+		c.save(c.current())
 	}
 }
 

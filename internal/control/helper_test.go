@@ -13,6 +13,7 @@ import (
 	"sluice/internal/control"
 	"sluice/internal/sticky"
 	"sluice/internal/store"
+	"sluice/internal/testenv"
 	"sluice/router"
 	"sluice/upstream"
 )
@@ -174,6 +175,19 @@ func degraded(s control.Status, code string) bool {
 		}
 	}
 	return false
+}
+
+// kill ends PostgreSQL and waits until its backends, which outlive it by a
+// moment, answer nobody.
+func kill(t testing.TB, pg *testenv.PGServer, rs ...*replica) {
+	t.Helper()
+	pg.Kill()
+	for _, r := range rs {
+		for silent := 0; silent < 5; {
+			eventually(t, "the end of the database", func() bool { _, err := r.store.LatestRevision(t.Context()); return err != nil })
+			silent++
+		}
+	}
 }
 
 // exec runs SQL behind the store's back, as a restored backup does.

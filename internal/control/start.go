@@ -20,8 +20,8 @@ func (c *Controller) Start(ctx context.Context) error {
 	defer cancel()
 	for {
 		dbErr := c.startFromDatabase(ctx)
-		if dbErr == nil {
-			return nil
+		if dbErr == nil || errors.Is(dbErr, errSeed) {
+			return dbErr
 		}
 		copyErr := c.startFromCopy(ctx, dbErr)
 		if copyErr == nil {
@@ -56,7 +56,7 @@ func (c *Controller) startFromDatabase(ctx context.Context) error {
 	}
 	if c.o.Seed != nil || snap.Document.Revision == 0 {
 		if snap, err = c.seed(ctx); err != nil {
-			return fmt.Errorf("seed: %w", err)
+			return err
 		}
 	}
 	if err := c.apply(snap, c.startKills(ctx, snap, c.killsOnDisk()), fromDatabase); err != nil {
@@ -96,10 +96,38 @@ func (c *Controller) seed(ctx context.Context) (*router.Snapshot, error) {
 			return c.validate(s)
 		},
 	})
-	if err == nil && audit != nil {
+	var edit *router.EditError
+	var problems router.Problems
+	switch {
+	case errors.As(err, &edit) || errors.As(err, &problems):
+		return nil, fmt.Errorf("%w: %w", errSeed, err)
+	case err != nil:
+		return nil, fmt.Errorf("seed: %w", err)
+	case audit != nil:
 		c.log.Info("document seeded", "revision", snap.Document.Revision)
 	}
-	return snap, err
+	return snap, nil
+}
+
+// errSeed is a fault of the configuration file: no copy of the document cures it.
+var errSeed = errors.New("the resources of the configuration file cannot be added")
+
+// lateSeed seeds when the database is back after a start without it.
+func (c *Controller) lateSeed(ctx context.Context) *router.Snapshot {
+	c.mu.Lock()
+	due := c.unseeded && c.o.Seed != nil
+	c.unseeded = false
+	c.mu.Unlock()
+	if !due {
+		return nil
+	}
+	snap, err := c.seed(ctx)
+	if err != nil {
+		c.log.Error("not seeded; restart to try again", "err", err)
+		return nil
+	}
+	c.publish(ctx, snap)
+	return snap
 }
 
 func (c *Controller) validate(s *router.Snapshot) error {
@@ -124,6 +152,9 @@ func (c *Controller) startFromCopy(ctx context.Context, why error) error {
 	if err := c.apply(snap, c.startKills(ctx, snap, diskKills), source); err != nil {
 		return err
 	}
+	c.mu.Lock()
+	c.unseeded = true
+	c.mu.Unlock()
 	if isAway(why) {
 		c.degrade(CodeDatabase, fmt.Sprintf("serving revision %d from %s, read-only: %v", snap.Document.Revision, source, why))
 	} else if c.failed == 0 {

@@ -106,8 +106,8 @@ func (c *Controller) degrade(code, message string) {
 }
 
 // WaitApplied waits until every live replica reported a revision, at most
-// timeout. missing names those that did not; with Redis away these are the
-// replicas last seen.
+// timeout. missing names those that did not. While Redis does not answer nobody
+// knows who lives: then it is never applied, and missing says so.
 func (c *Controller) WaitApplied(ctx context.Context, revision int64, timeout time.Duration) (applied bool, missing []string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -140,8 +140,8 @@ func (c *Controller) missing(list []sticky.Replica, revision int64, err error) [
 			missing = append(missing, r.ID)
 		}
 	}
-	if err != nil && c.o.Shared && len(missing) == 0 && len(list) == 0 {
-		missing = append(missing, "unknown: redis is away")
+	if err != nil && c.o.Shared && len(missing) == 0 {
+		missing = append(missing, "unknown: redis did not answer")
 	}
 	return missing
 }

@@ -48,7 +48,7 @@ func (s *Store) WriteEvents(ctx context.Context, evs []metrics.Event) error {
 		return nil
 	}
 	return s.tx(ctx, "write events", func(ctx context.Context, tx *sql.Tx) error {
-		fresh, err := insertEvents(ctx, tx, rows)
+		fresh, err := s.insertEvents(ctx, tx, rows)
 		if err != nil {
 			return err
 		}
@@ -61,18 +61,18 @@ func (s *Store) WriteEvents(ctx context.Context, evs []metrics.Event) error {
 			}
 			sums.add(e)
 		}
-		if err := insertAll(ctx, tx, intoAttempts, "", attempts); err != nil {
+		if err := s.insertAll(ctx, tx, intoAttempts, "", attempts); err != nil {
 			return err
 		}
-		return sums.write(ctx, tx)
+		return sums.write(ctx, s, tx)
 	})
 }
 
 // insertEvents answers the ids of the rows that were not there before.
-func insertEvents(ctx context.Context, tx *sql.Tx, rows [][]any) (fresh []string, err error) {
-	err = inBatches(rows, func(values string, args []any) error {
-		rs, err := tx.QueryContext(ctx, `INSERT INTO `+intoEvents+` VALUES `+values+
-			` ON CONFLICT (request_id) DO NOTHING RETURNING request_id`, args...)
+func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, rows [][]any) (fresh []string, err error) {
+	const rest = "ON CONFLICT (request_id) DO NOTHING RETURNING request_id"
+	err = s.inBatches(ctx, tx, intoEvents, rest, rows, func(st *statement, args []any) error {
+		rs, err := st.query(ctx, args)
 		if err != nil {
 			return err
 		}

@@ -52,10 +52,23 @@ func (s *Store) migrateUp(ctx context.Context) error {
 	if err := s.checkSchema(ctx, p); err != nil {
 		return err
 	}
-	if _, err := p.Up(ctx); err != nil {
+	if _, err := s.up(ctx, p); err != nil {
 		return s.wrap("migrate", err)
 	}
 	return s.checkSchema(ctx, p) // a newer replica may have migrated in between
+}
+
+// up applies what is missing. SQLite has no lock over several migrations, only
+// over each: who loses a race finds the table there, and at the next try that
+// nothing is missing.
+func (s *Store) up(ctx context.Context, p *goose.Provider) (done []*goose.MigrationResult, err error) {
+	for try := range 5 {
+		if done, err = p.Up(ctx); err == nil || s.pg != nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
+	}
+	return done, err
 }
 
 func (s *Store) checkSchema(ctx context.Context, p *goose.Provider) error {
@@ -92,7 +105,7 @@ func Migrate(ctx context.Context, o Options, direction string) ([]Migration, err
 	var done []*goose.MigrationResult
 	switch direction {
 	case "up":
-		done, err = p.Up(ctx)
+		done, err = s.up(ctx, p)
 	case "down":
 		var r *goose.MigrationResult
 		if r, err = p.Down(ctx); r != nil {

@@ -38,7 +38,7 @@ func (s *Store) SavePins(ctx context.Context, pins []sticky.PinRecord) error {
 	}
 	slices.SortFunc(rows, func(a, b []any) int { return compareKey(a[:2], b[:2]) })
 	return s.tx(ctx, "save pins", func(ctx context.Context, tx *sql.Tx) error {
-		return insertAll(ctx, tx, "pins ("+pinColumns+")", pinConflict, rows)
+		return s.insertAll(ctx, tx, "pins ("+pinColumns+")", pinConflict, rows)
 	})
 }
 

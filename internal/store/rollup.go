@@ -139,7 +139,7 @@ func (t *sums) row() []any {
 	return []any{t.attempts, t.metered, t.estimated, t.priced, t.input, t.cached, t.cacheWrite, t.output, t.reasoning, t.cost}
 }
 
-func (r *rollup) write(ctx context.Context, tx *sql.Tx) error {
+func (r *rollup) write(ctx context.Context, s *Store, tx *sql.Tx) error {
 	var minutes, latency, hours, exposures [][]any
 	for k, v := range r.minutes {
 		row := []any{k.minute, k.model, k.experiment, k.variant, k.role, k.outcome, v.requests, v.fallbacks, v.duration, v.ttft, v.ttftCount}
@@ -166,7 +166,7 @@ func (r *rollup) write(ctx context.Context, tx *sql.Tx) error {
 		{intoExposures, "ON CONFLICT (experiment, generation, unit) DO NOTHING", 3, exposures},
 	} {
 		slices.SortFunc(t.rows, func(a, b []any) int { return compareKey(a[:t.key], b[:t.key]) })
-		if err := insertAll(ctx, tx, t.into, t.conflict, t.rows); err != nil {
+		if err := s.insertAll(ctx, tx, t.into, t.conflict, t.rows); err != nil {
 			return err
 		}
 	}

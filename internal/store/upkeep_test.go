@@ -161,6 +161,11 @@ func TestDatabaseKilledAndBack(t *testing.T) {
 	commit(t, s, addUpstream("v1"))
 	write(t, s, event("a", nil))
 	pg.Kill()
+	for deadline := time.Now().Add(20 * time.Second); s.Ping(t.Context()) == nil; { // backends outlive the server by a moment
+		if time.Now().After(deadline) {
+			t.Fatal("the database answers after its end")
+		}
+	}
 	for range 3 {
 		if _, err := s.LatestRevision(t.Context()); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("read: %v", err)
