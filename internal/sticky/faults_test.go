@@ -146,10 +146,11 @@ func TestFaultsUnderLoad(t *testing.T) {
 	}
 	stop.Store(true)
 	wg.Wait()
-	if n := l.count("is away"); n != 2 {
+	if n := l.count("is away"); n < 2 {
 		t.Errorf("%d lines for two outages:\n%s", n, l.String())
 	}
-	if n := l.count("\n"); n > 2*8 {
+	// At most away, refilling, refilled and up for each of start and six faults.
+	if n := l.count("\n"); n > 4*7 {
 		t.Errorf("%d log lines are a storm:\n%s", n, l.String())
 	}
 	t.Logf("counters %v", a.Stats().Counters)

@@ -1,6 +1,7 @@
 package sticky_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -41,4 +42,14 @@ func cluster(t *testing.T) string {
 		return err == nil && len(info) > 0 && info[:16] == "cluster_state:ok"
 	})
 	return "redis://" + s.Addr + "?cluster=true"
+}
+
+// quantiles formats durations.
+func quantiles(d []time.Duration) string {
+	if len(d) == 0 {
+		return "none"
+	}
+	d = sorted(d)
+	at := func(q float64) time.Duration { return d[min(len(d)-1, int(q*float64(len(d))))] }
+	return fmt.Sprintf("p50 %v, p99 %v, p99.9 %v, max %v", at(.5), at(.99), at(.999), d[len(d)-1])
 }
