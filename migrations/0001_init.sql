@@ -112,12 +112,13 @@ CREATE TABLE events (
     cache_write       BIGINT,
     output_tokens     BIGINT,
     reasoning         BIGINT,
-    cost_nano         BIGINT, -- NULL = price unknown for any metered attempt
+    cost_nano         BIGINT, -- of the priced attempts, NULL = price unknown for all of them
     estimated         BIGINT NOT NULL
 );
 CREATE INDEX events_created ON events (created_at);
-CREATE INDEX events_experiment ON events (experiment, created_at);
 
+-- The calls of requests that made more or other than one plain call; the
+-- figures of a single call are its request's own row.
 CREATE TABLE attempts (
     request_id    TEXT   NOT NULL,
     n             BIGINT NOT NULL,
@@ -138,7 +139,6 @@ CREATE TABLE attempts (
     estimated     BIGINT NOT NULL,
     PRIMARY KEY (request_id, n)
 );
-CREATE INDEX attempts_upstream ON attempts (upstream, started_at);
 
 -- Per minute and assigned variant; additive, so that any replica may add to any row.
 CREATE TABLE rollups (

@@ -47,17 +47,20 @@ func (s *Store) WriteEvents(ctx context.Context, evs []metrics.Event) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return s.tx(ctx, "write events", func(ctx context.Context, tx *sql.Tx) error {
+	var sums *rollup
+	err := s.tx(ctx, "write events", func(ctx context.Context, tx *sql.Tx) error {
 		fresh, err := s.insertEvents(ctx, tx, rows)
 		if err != nil {
 			return err
 		}
-		sums := newRollup()
+		sums = newRollup(&s.exposed)
 		var attempts [][]any
 		for _, id := range fresh {
 			e := batch[id]
-			for n := range e.Attempts {
-				attempts = append(attempts, attemptRow(id, n, &e.Attempts[n]))
+			if !plainCall(e) {
+				for n := range e.Attempts {
+					attempts = append(attempts, attemptRow(id, n, &e.Attempts[n]))
+				}
 			}
 			sums.add(e)
 		}
@@ -66,6 +69,20 @@ func (s *Store) WriteEvents(ctx context.Context, evs []metrics.Event) error {
 		}
 		return sums.write(ctx, s, tx)
 	})
+	if err == nil {
+		s.exposed.add(sums.exposures)
+	}
+	return err
+}
+
+// plainCall reports whether the request made one call of which everything but
+// its start is in the request's own row.
+func plainCall(e *metrics.Event) bool {
+	if len(e.Attempts) != 1 {
+		return false
+	}
+	a := &e.Attempts[0]
+	return a.Outcome == e.Outcome && a.Upstream == e.Upstream && a.Endpoint == e.Endpoint && a.Variant == e.Served && a.Reason == ""
 }
 
 // insertEvents answers the ids of the rows that were not there before.
@@ -103,7 +120,7 @@ func eventRow(id string, e *metrics.Event) []any {
 		e.Overhead.Microseconds(), text(e.FinishReason), int64(e.RetryCount), int64(len(e.Attempts)),
 	}
 	return append(row, tokens(t.metered > 0, t.input, t.cached, t.cacheWrite, t.output, t.reasoning,
-		nullIf(t.metered == 0 || t.priced < t.metered, t.cost), t.estimated > 0)...)
+		nullIf(t.priced == 0, t.cost), t.estimated > 0)...)
 }
 
 func attemptRow(id string, n int, a *metrics.Attempt) []any {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/metrics"
@@ -20,6 +21,7 @@ type rollup struct {
 	latency   map[latencyKey]int64
 	hours     map[hourKey]*hourSums
 	exposures map[exposureKey]*metrics.Event
+	known     *exposed
 }
 
 type (
@@ -47,12 +49,39 @@ type (
 	exposureKey struct {
 		experiment string
 		generation int
-		unit       string
+		unit       [8]byte
 	}
 )
 
-func newRollup() *rollup {
-	return &rollup{map[minuteKey]*minuteSums{}, map[latencyKey]int64{}, map[hourKey]*hourSums{}, map[exposureKey]*metrics.Event{}}
+// exposed remembers units whose first exposure is stored, so that most requests
+// write none. It is bounded: forgetting one only costs an insert that changes nothing.
+type exposed struct {
+	mu  sync.Mutex
+	set map[exposureKey]struct{}
+}
+
+const maxExposed = 200_000
+
+func (x *exposed) has(k exposureKey) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, ok := x.set[k]
+	return ok
+}
+
+func (x *exposed) add(m map[exposureKey]*metrics.Event) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.set == nil || len(x.set)+len(m) > maxExposed {
+		x.set = make(map[exposureKey]struct{}, len(m))
+	}
+	for k := range m {
+		x.set[k] = struct{}{}
+	}
+}
+
+func newRollup(known *exposed) *rollup {
+	return &rollup{map[minuteKey]*minuteSums{}, map[latencyKey]int64{}, map[hourKey]*hourSums{}, map[exposureKey]*metrics.Event{}, known}
 }
 
 func (r *rollup) add(e *metrics.Event) {
@@ -89,8 +118,8 @@ func (r *rollup) add(e *metrics.Event) {
 		at(r.hours, hk).sums.add(a)
 	}
 	if e.HasUnit && e.Analysed && exp != "" {
-		k := exposureKey{exp, e.Generation, hex.EncodeToString(e.Unit[:])}
-		if old := r.exposures[k]; old == nil || e.Time.Before(old.Time) {
+		k := exposureKey{exp, e.Generation, e.Unit}
+		if old := r.exposures[k]; (old == nil || e.Time.Before(old.Time)) && !r.known.has(k) {
 			r.exposures[k] = e
 		}
 	}
@@ -153,7 +182,7 @@ func (r *rollup) write(ctx context.Context, s *Store, tx *sql.Tx) error {
 		hours = append(hours, append(row, v.row()...))
 	}
 	for k, e := range r.exposures {
-		exposures = append(exposures, []any{k.experiment, int64(k.generation), k.unit, text(e.Assigned), e.Revision, micros(e.Time)})
+		exposures = append(exposures, []any{k.experiment, int64(k.generation), hex.EncodeToString(k.unit[:]), text(e.Assigned), e.Revision, micros(e.Time)})
 	}
 	for _, t := range []struct {
 		into, conflict string

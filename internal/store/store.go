@@ -53,6 +53,8 @@ type Store struct {
 	now      func() time.Time
 	timeout  time.Duration
 
+	exposed exposed
+
 	opening chan struct{} // capacity 1: one migration at a time
 	opened  atomic.Bool
 }

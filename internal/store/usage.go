@@ -151,24 +151,24 @@ type Totals struct {
 	RollupRequests, RollupInput, RollupOutput, RollupCost int64 // the same from the minute rollups
 }
 
-// Totals reads events, attempts and rollups; it is slow on a long ledger.
+// Totals reads events and rollups; it is slow on a long ledger.
 func (s *Store) Totals(ctx context.Context) (Totals, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	t := Totals{Outcomes: map[string]int64{}}
-	cols := []string{"count(*)"}
-	for _, c := range []string{"input_tokens", "cached_tokens", "cache_write", "output_tokens", "reasoning", "cost_nano", "estimated"} {
+	var cols []string
+	for _, c := range []string{"attempts", "input_tokens", "cached_tokens", "cache_write", "output_tokens", "reasoning", "cost_nano"} {
 		cols = append(cols, bigint(c))
 	}
-	cols = append(cols, "count(input_tokens)", "count(CASE WHEN input_tokens IS NOT NULL AND cost_nano IS NULL THEN 1 END)")
-	err := s.r.QueryRowContext(ctx, "SELECT "+strings.Join(cols, ", ")+" FROM attempts").Scan(
-		&t.Attempts, &t.Input, &t.Cached, &t.CacheWrite, &t.Output, &t.Reasoning, &t.CostNano, &t.Estimated, &t.Metered, &t.Unpriced)
+	err := s.r.QueryRowContext(ctx, "SELECT "+strings.Join(cols, ", ")+" FROM events").Scan(
+		&t.Attempts, &t.Input, &t.Cached, &t.CacheWrite, &t.Output, &t.Reasoning, &t.CostNano)
 	if err != nil {
 		return t, s.wrap("read totals", err)
 	}
 	err = s.r.QueryRowContext(ctx, "SELECT "+strings.Join([]string{
-		bigint("requests"), bigint("input_tokens"), bigint("output_tokens"), bigint("cost_nano")}, ", ")+" FROM rollups").Scan(
-		&t.RollupRequests, &t.RollupInput, &t.RollupOutput, &t.RollupCost)
+		bigint("requests"), bigint("input_tokens"), bigint("output_tokens"), bigint("cost_nano"),
+		bigint("metered"), bigint("estimated"), bigint("metered - priced")}, ", ")+" FROM rollups").Scan(
+		&t.RollupRequests, &t.RollupInput, &t.RollupOutput, &t.RollupCost, &t.Metered, &t.Estimated, &t.Unpriced)
 	if err != nil {
 		return t, s.wrap("read totals", err)
 	}
