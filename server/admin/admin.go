@@ -122,13 +122,7 @@ func New(c Config) (http.Handler, error) {
 
 // api mounts the operations. Each file registers its own.
 func (a *API) api(r chi.Router) error {
-	r.Use(a.strictBody, func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Cache-Control", "private, no-cache") // ETags decide
-			w.Header().Set("X-Content-Type-Options", "nosniff")
-			next.ServeHTTP(w, r)
-		})
-	})
+	r.Use(a.strictQuery, a.strictBody)
 	api := a.newAPI(r)
 	api.UseMiddleware(a.idempotent)
 	a.registerExperiments(api)

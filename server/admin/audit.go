@@ -35,7 +35,7 @@ func (a *API) registerAudit(api huma.API) {
 	register(a, api, op("get-history", "/experiments/{key}/history", "What changed an experiment, newest first", "experiments", 404), a.history)
 }
 
-func (a *API) auditPage(ctx context.Context, p pageIn, f router.AuditFilter) (*auditOut, error) {
+func (a *API) auditPage(ctx context.Context, p PageIn, f router.AuditFilter) (*auditOut, error) {
 	before, err := p.before()
 	if err != nil {
 		return nil, err
@@ -54,20 +54,20 @@ func (a *API) auditPage(ctx context.Context, p pageIn, f router.AuditFilter) (*a
 }
 
 func (a *API) audit(ctx context.Context, in *struct {
-	pageIn
+	PageIn
 	Actor  string `query:"actor" maxLength:"200" doc:"only changes by this actor"`
 	Object string `query:"object" maxLength:"200" doc:"such as experiment/chat-v2"`
 	Action string `query:"action" maxLength:"200" doc:"such as experiment.set_weights"`
 }) (*auditOut, error) {
-	return a.auditPage(ctx, in.pageIn, router.AuditFilter{Actor: in.Actor, Object: in.Object, Action: in.Action})
+	return a.auditPage(ctx, in.PageIn, router.AuditFilter{Actor: in.Actor, Object: in.Object, Action: in.Action})
 }
 
 // history is that of an experiment that is gone, too.
 func (a *API) history(ctx context.Context, in *struct {
-	experimentKey
-	pageIn
+	ExperimentKey
+	PageIn
 }) (*auditOut, error) {
-	out, err := a.auditPage(ctx, in.pageIn, router.AuditFilter{Object: "experiment/" + in.Key})
+	out, err := a.auditPage(ctx, in.PageIn, router.AuditFilter{Object: "experiment/" + in.Key})
 	if err == nil && len(out.Body.Items) == 0 && in.Cursor == "" {
 		if _, _, err := a.find(in.Key); err != nil {
 			return nil, err

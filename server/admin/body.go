@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -22,6 +23,27 @@ const (
 	maxDepth        = 64 // of nested JSON
 	bodyTimeout     = 15 * time.Second
 )
+
+// strictQuery refuses what parsers read in different ways, and sets the headers
+// of every answer below it.
+func (a *API) strictQuery(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "private, no-cache") // ETags decide
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			a.writeProblem(w, r, newProblem(http.StatusUnprocessableEntity, "invalid_query", "The query cannot be read; percent-encode values and separate them by &."))
+			return
+		}
+		for name, values := range query {
+			if len(values) > 1 {
+				a.writeProblem(w, r, field(http.StatusUnprocessableEntity, "repeated_parameter", "query."+clip(name, 80), "is given more than once; keep one"))
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // strictBody reads the body of a write once, bounded, and refuses what is not
 // one JSON value in UTF-8 without repeated members: with a repeated one, what
@@ -212,7 +234,7 @@ func object(ctx context.Context, optional bool) ([]byte, error) {
 	case len(data) == 0 && optional:
 		return nil, nil
 	case len(data) == 0:
-		return nil, newProblem(http.StatusBadRequest, "body_required", "The request has no body; send an object as application/json.")
+		return nil, newProblem(http.StatusBadRequest, "body_required", "The request has no body; send a JSON object as application/json.")
 	case data[0] != '{':
 		p := newProblem(http.StatusUnprocessableEntity, "wrong_type", "The body must be a JSON object.")
 		p.Errors = []ProblemField{{Location: "body", Code: p.Code, Message: "want an object"}}

@@ -16,9 +16,9 @@ type (
 		Body router.Document
 	}
 	putDocument struct {
-		matchIn
-		writeIn
-		reasonIn
+		MatchIn
+		WriteIn
+		ReasonIn
 		Prune   bool `query:"prune" doc:"delete objects that the document does not name"`
 		Runtime bool `query:"runtime" doc:"set states and kills too"`
 		Force   bool `query:"force" doc:"restart a rolled-back generation; prune experiments that run"`
@@ -60,7 +60,7 @@ func (a *API) putDocument(ctx context.Context, in *putDocument) (*appliedOut, er
 		return nil, err
 	}
 	out := &appliedOut{}
-	s, w, err := a.commit(ctx, change{action: "document.apply", object: "document", reason: in.Reason, in: in.writeIn,
+	s, w, err := a.commit(ctx, change{action: "document.apply", object: "document", reason: in.Reason, in: in.WriteIn,
 		mutate: func(s *router.Snapshot, rev int64, now time.Time) error {
 			if err := precondition(in.IfMatch, false, s.Document.Revision); err != nil {
 				return err

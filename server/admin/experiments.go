@@ -15,7 +15,7 @@ import (
 )
 
 type (
-	experimentKey struct {
+	ExperimentKey struct {
 		Key string `path:"key" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"the experiment's key"`
 	}
 	// experimentBody is an experiment as every operation shows it.
@@ -37,20 +37,20 @@ type (
 		}
 	}
 	createExperiment struct {
-		writeIn
-		reasonIn
+		WriteIn
+		ReasonIn
 	}
 	patchExperiment struct {
-		experimentKey
-		matchIn
-		writeIn
-		reasonIn
+		ExperimentKey
+		MatchIn
+		WriteIn
+		ReasonIn
 	}
 	deleteExperiment struct {
-		experimentKey
-		matchIn
-		writeIn
-		reasonIn
+		ExperimentKey
+		MatchIn
+		WriteIn
+		ReasonIn
 		Purge bool `query:"purge" doc:"remove it for good instead of archiving it"`
 	}
 	writtenOut struct{ Body written }
@@ -78,7 +78,7 @@ func listed(list, v string) bool {
 var states = []string{router.StateDraft, router.StateRunning, router.StatePaused, router.StatePromoted, router.StateRolledBack, router.StateCompleted, router.StateArchived}
 
 func (a *API) listExperiments(ctx context.Context, in *struct {
-	pageIn
+	PageIn
 	State string `query:"state" doc:"only these, comma-separated"`
 	Model string `query:"model" doc:"only those of this model"`
 }) (*experimentList, error) {
@@ -98,7 +98,7 @@ func (a *API) listExperiments(ctx context.Context, in *struct {
 			match = append(match, d.Experiments[i])
 		}
 	}
-	page, next, err := pageOf(match, func(e *router.Experiment) string { return sortTime(e.CreatedAt) + e.Key }, in.pageIn)
+	page, next, err := pageOf(match, func(e *router.Experiment) string { return sortTime(e.CreatedAt) + e.Key }, in.PageIn)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func bodyOfExperiment(e *router.Experiment) experimentBody {
 }
 
 func (a *API) getExperiment(ctx context.Context, in *struct {
-	experimentKey
+	ExperimentKey
 	IfNoneMatch string `header:"If-None-Match" doc:"an ETag that is there already"`
 }) (*experimentOut, error) {
 	t, e, err := a.find(in.Key)
@@ -182,7 +182,7 @@ func (a *API) createExperiment(ctx context.Context, in *createExperiment) (*expe
 	if err != nil {
 		return nil, err
 	}
-	return a.writeExperiment(ctx, e.Key, change{action: "experiment.create", reason: in.Reason, in: in.writeIn,
+	return a.writeExperiment(ctx, e.Key, change{action: "experiment.create", reason: in.Reason, in: in.WriteIn,
 		mutate: func(s *router.Snapshot, rev int64, now time.Time) error {
 			return router.CreateExperiment(&s.Document, rev, now, *e)
 		}})
@@ -226,7 +226,7 @@ func (a *API) patchExperiment(ctx context.Context, in *patchExperiment) (*experi
 	if patch, err = without(patch, "differs", "warnings", "write"); err != nil {
 		return nil, err
 	}
-	return a.writeExperiment(ctx, in.Key, change{action: "experiment.patch", reason: in.Reason, in: in.writeIn,
+	return a.writeExperiment(ctx, in.Key, change{action: "experiment.patch", reason: in.Reason, in: in.WriteIn,
 		mutate: guarded(in.Key, in.IfMatch, false, func(s *router.Snapshot, rev int64, now time.Time) error {
 			return router.PatchExperiment(&s.Document, rev, now, in.Key, patch)
 		})})
@@ -250,7 +250,7 @@ func (a *API) deleteExperiment(ctx context.Context, in *deleteExperiment) (*writ
 	if in.Purge {
 		action, edit = "experiment.delete", router.DeleteExperiment
 	}
-	_, w, err := a.commit(ctx, change{action: action, object: "experiment/" + in.Key, reason: in.Reason, in: in.writeIn,
+	_, w, err := a.commit(ctx, change{action: action, object: "experiment/" + in.Key, reason: in.Reason, in: in.WriteIn,
 		mutate: guarded(in.Key, in.IfMatch, false, func(s *router.Snapshot, rev int64, now time.Time) error {
 			return edit(&s.Document, rev, now, in.Key)
 		})})

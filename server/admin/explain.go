@@ -36,7 +36,7 @@ type explainPin struct {
 // explain decides for a unit as a request would, without targeting attributes:
 // conditions on the request are not part of a unit.
 func (a *API) explain(ctx context.Context, in *struct {
-	experimentKey
+	ExperimentKey
 	Unit   string `path:"unit" maxLength:"512" doc:"the unit's id, for example the user id"`
 	Type   string `query:"type" default:"user" pattern:"^[a-z0-9_]{1,16}$" doc:"kind of unit"`
 	Tenant string `query:"tenant" maxLength:"64" doc:"tenant of the key that the unit comes with"`
@@ -83,7 +83,7 @@ func (a *API) explain(ctx context.Context, in *struct {
 		b.Owner = e.Variants[o].Name
 	}
 	b.Variant, b.Reason, b.Analysed = e.Variants[d.Variant].Name, string(d.Reason), d.Analysed
-	if page, err := a.auditPage(ctx, pageIn{Limit: 1}, router.AuditFilter{Object: "experiment/" + in.Key}); err == nil && len(page.Body.Items) > 0 {
+	if page, err := a.auditPage(ctx, PageIn{Limit: 1}, router.AuditFilter{Object: "experiment/" + in.Key}); err == nil && len(page.Body.Items) > 0 {
 		b.LastChange = &page.Body.Items[0]
 	}
 	return out, nil

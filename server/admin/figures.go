@@ -161,7 +161,7 @@ func (a *API) usage(ctx context.Context, in *usageIn) (*usageOut, error) {
 }
 
 func (a *API) results(ctx context.Context, in *struct {
-	experimentKey
+	ExperimentKey
 	Since string `query:"since" maxLength:"64" doc:"a duration such as 24h, or RFC 3339; default 24h"`
 }) (*resultsOut, error) {
 	_, e, err := a.find(in.Key)

@@ -63,7 +63,7 @@ type (
 	}
 	revokeKey struct {
 		ID string `path:"id" maxLength:"64" doc:"the key's id, not the key"`
-		writeIn
+		WriteIn
 	}
 	keyOut struct {
 		Body struct {
@@ -103,7 +103,7 @@ func viewKey(k *router.Key) keyView {
 	return v
 }
 
-func (a *API) listKeys(ctx context.Context, in *pageIn) (*keyList, error) {
+func (a *API) listKeys(ctx context.Context, in *PageIn) (*keyList, error) {
 	s, err := a.snapshot()
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (b *keyBody) check(now time.Time) error {
 	return nil
 }
 
-func (a *API) createKey(ctx context.Context, in *writeIn) (*createdKey, error) {
+func (a *API) createKey(ctx context.Context, in *WriteIn) (*createdKey, error) {
 	b, err := bodyOf[keyBody](ctx, false)
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func (a *API) revokeKey(ctx context.Context, in *revokeKey) (*keyOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, w, err := a.commit(ctx, change{action: "key.revoke", object: "key/" + in.ID, reason: body.Reason, in: in.writeIn,
+	s, w, err := a.commit(ctx, change{action: "key.revoke", object: "key/" + in.ID, reason: body.Reason, in: in.WriteIn,
 		mutate: func(s *router.Snapshot, rev int64, now time.Time) error {
 			k := findKey(s, in.ID)
 			if k == nil {

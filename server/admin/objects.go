@@ -8,17 +8,16 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"sluice/router"
-	"sluice/upstream"
 )
 
 // The two kinds of plain objects, upstreams and models, have the same five
 // operations.
 type (
-	nameIn struct {
+	NameIn struct {
 		Name string `path:"name" maxLength:"128" doc:"the object's name"`
 	}
 	getIn struct {
-		nameIn
+		NameIn
 		IfNoneMatch string `header:"If-None-Match" doc:"an ETag that is there already"`
 	}
 	objectOut[T any] struct {
@@ -36,22 +35,34 @@ type (
 		}
 	}
 	createIn struct {
-		writeIn
-		reasonIn
+		WriteIn
+		ReasonIn
 	}
 	changeIn struct {
-		nameIn
-		matchIn
-		writeIn
-		reasonIn
+		NameIn
+		MatchIn
+		WriteIn
+		ReasonIn
 	}
 	endpointsOut struct {
 		Body struct {
-			Name      string                    `json:"name"`
-			Endpoints []upstream.EndpointStatus `json:"endpoints"`
+			Name      string         `json:"name"`
+			Endpoints []endpointView `json:"endpoints"`
 		}
 	}
 )
+
+// endpointView is one replica of an upstream as this process sees it.
+type endpointView struct {
+	URL         string    `json:"url"`
+	Ready       bool      `json:"ready"`
+	State       string    `json:"state"`
+	Reason      string    `json:"reason,omitempty" doc:"why it is not ready"`
+	Since       time.Time `json:"since,omitzero"`
+	InFlight    int64     `json:"in_flight"`
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+}
 
 // kind is how one kind of object is read and edited.
 type kind[T any] struct {
@@ -98,7 +109,7 @@ func registerKind[T any](a *API, api huma.API, k kind[T]) {
 	op := func(id, method, path, summary string, errs ...int) huma.Operation {
 		return huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Tags: []string{k.plural}, Errors: errs}
 	}
-	register(a, api, op("list-"+k.plural, http.MethodGet, collection, "List "+k.plural+" by name"), func(ctx context.Context, in *pageIn) (*objectList[T], error) {
+	register(a, api, op("list-"+k.plural, http.MethodGet, collection, "List "+k.plural+" by name"), func(ctx context.Context, in *PageIn) (*objectList[T], error) {
 		s, err := a.snapshot()
 		if err != nil {
 			return nil, err
@@ -127,7 +138,7 @@ func registerKind[T any](a *API, api huma.API, k kind[T]) {
 	register(a, api, takes[T](api, patch, false), func(ctx context.Context, in *changeIn) (*objectOut[T], error) { return k.doPatch(ctx, a, in) })
 	remove := op("delete-"+k.name, http.MethodDelete, item, "Delete "+k.article+" "+k.name+" that nothing refers to", 404, 409)
 	register(a, api, remove, func(ctx context.Context, in *changeIn) (*writtenOut, error) {
-		_, w, err := a.commit(ctx, change{action: k.name + ".delete", object: k.name + "/" + in.Name, reason: in.Reason, in: in.writeIn,
+		_, w, err := a.commit(ctx, change{action: k.name + ".delete", object: k.name + "/" + in.Name, reason: in.Reason, in: in.WriteIn,
 			mutate: k.guard(in, func(s *router.Snapshot, rev int64, now time.Time) error {
 				return k.remove(&s.Document, rev, now, in.Name)
 			})})
@@ -167,7 +178,7 @@ func (k kind[T]) doCreate(ctx context.Context, a *API, in *createIn) (*objectOut
 		return nil, err
 	}
 	name := k.nameOf(obj)
-	s, w, err := a.commit(ctx, change{action: k.name + ".create", object: k.name + "/" + clip(name, 128), reason: in.Reason, in: in.writeIn,
+	s, w, err := a.commit(ctx, change{action: k.name + ".create", object: k.name + "/" + clip(name, 128), reason: in.Reason, in: in.WriteIn,
 		mutate: func(s *router.Snapshot, rev int64, now time.Time) error { return k.create(&s.Document, rev, now, *obj) }})
 	if err != nil {
 		return nil, err
@@ -180,7 +191,7 @@ func (k kind[T]) doPatch(ctx context.Context, a *API, in *changeIn) (*objectOut[
 	if err != nil {
 		return nil, err
 	}
-	s, w, err := a.commit(ctx, change{action: k.name + ".patch", object: k.name + "/" + in.Name, reason: in.Reason, in: in.writeIn,
+	s, w, err := a.commit(ctx, change{action: k.name + ".patch", object: k.name + "/" + in.Name, reason: in.Reason, in: in.WriteIn,
 		mutate: k.guard(in, func(s *router.Snapshot, rev int64, now time.Time) error {
 			return k.patch(&s.Document, rev, now, in.Name, patch)
 		})})
@@ -190,7 +201,7 @@ func (k kind[T]) doPatch(ctx context.Context, a *API, in *changeIn) (*objectOut[
 	return k.show(&s.Document, in.Name, w)
 }
 
-func (a *API) upstreamStatus(ctx context.Context, in *nameIn) (*endpointsOut, error) {
+func (a *API) upstreamStatus(ctx context.Context, in *NameIn) (*endpointsOut, error) {
 	t, err := a.table()
 	if err != nil {
 		return nil, err
@@ -198,7 +209,10 @@ func (a *API) upstreamStatus(ctx context.Context, in *nameIn) (*endpointsOut, er
 	for _, u := range t.Upstreams() {
 		if u.Name() == in.Name {
 			out := &endpointsOut{}
-			out.Body.Name, out.Body.Endpoints = in.Name, append([]upstream.EndpointStatus{}, u.Status()...)
+			out.Body.Name, out.Body.Endpoints = in.Name, []endpointView{}
+			for _, e := range u.Status() {
+				out.Body.Endpoints = append(out.Body.Endpoints, endpointView{e.URL, e.Ready, e.State, e.Reason, e.Since, int64(e.InFlight), e.LastError, e.LastErrorAt})
+			}
 			return out, nil
 		}
 	}

@@ -77,18 +77,25 @@ func takes[T any](api huma.API, op huma.Operation, optional bool) huma.Operation
 	return op
 }
 
+func operations(doc *huma.OpenAPI) (ops []*huma.Operation) {
+	for _, item := range doc.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
+			if op != nil {
+				ops = append(ops, op)
+			}
+		}
+	}
+	return ops
+}
+
 // finish completes the document with what huma cannot know, and serves it.
 func (a *API) finish(r chi.Router, api huma.API) error {
 	doc := api.OpenAPI()
-	for _, item := range doc.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
-			if op == nil {
-				continue
-			}
-			for _, p := range op.Parameters {
-				// Not so for huma, which would answer 422 instead of 428.
-				p.Required = p.Required || p.In == "header" && p.Name == "If-Match"
-			}
+	ops := operations(doc)
+	for _, op := range ops {
+		for _, p := range op.Parameters {
+			// Not so for huma, which would answer 422 instead of 428.
+			p.Required = p.Required || p.In == "header" && p.Name == "If-Match"
 		}
 	}
 	asJSON, err := json.Marshal(doc)
@@ -98,6 +105,11 @@ func (a *API) finish(r chi.Router, api huma.API) error {
 	asYAML, err := doc.YAML()
 	if err != nil {
 		return fmt.Errorf("admin: encode the OpenAPI document: %w", err)
+	}
+	for _, op := range ops {
+		if op.RequestBody != nil {
+			op.RequestBody.Required = false // huma's refusal says less than bodyOf's
+		}
 	}
 	serve := func(kind string, body []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -10,8 +10,9 @@ import (
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// pageIn are the parameters of every list.
-type pageIn struct {
+// PageIn are the parameters of every list. Like the other structs that inputs
+// embed it is exported, because huma passes over embedded ones that are not.
+type PageIn struct {
 	Cursor string `query:"cursor" maxLength:"1024" doc:"next_cursor of the page before"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"items in an answer"`
 }
@@ -21,7 +22,7 @@ func badCursor() error {
 }
 
 // before is the cursor of a list that is paged by a number.
-func (p pageIn) before() (int64, error) {
+func (p PageIn) before() (int64, error) {
 	if p.Cursor == "" {
 		return 0, nil
 	}
@@ -34,7 +35,7 @@ func (p pageIn) before() (int64, error) {
 
 // pageOf answers one page of a list in memory in the order of key, which is
 // unique. It is stable while items come and go.
-func pageOf[T any](items []T, key func(*T) string, p pageIn) (page []T, next string, err error) {
+func pageOf[T any](items []T, key func(*T) string, p PageIn) (page []T, next string, err error) {
 	after := ""
 	if p.Cursor != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(p.Cursor)

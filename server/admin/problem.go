@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -194,15 +195,14 @@ func invalid(ps router.Problems) *Problem {
 // locate writes a JSON pointer as body.variants[0].weight; what is elsewhere in
 // the document than in the object that was sent begins with document.
 func locate(pointer string) string {
-	root := "body"
-	for _, list := range []string{"/upstreams/", "/models/", "/experiments/", "/keys/"} {
-		if strings.HasPrefix(pointer, list) {
-			root = "document"
-		}
-	}
+	parts := strings.Split(pointer, "/")
 	var b strings.Builder
-	b.WriteString(root)
-	for i, part := range strings.Split(pointer, "/") {
+	if len(parts) > 3 && slices.Contains([]string{"upstreams", "models", "experiments", "keys"}, parts[1]) {
+		b.WriteString("document")
+	} else {
+		b.WriteString("body")
+	}
+	for i, part := range parts {
 		if i == 0 {
 			continue
 		}

@@ -17,9 +17,9 @@ type (
 		Variant string `json:"variant,omitempty" doc:"of promote and kill"`
 	}
 	verbIn struct {
-		experimentKey
-		matchIn
-		writeIn
+		ExperimentKey
+		MatchIn
+		WriteIn
 	}
 	// verb is one state change of an experiment.
 	verb struct {
@@ -75,7 +75,7 @@ func (a *API) verb(ctx context.Context, v verb, in *verbIn) (*experimentOut, err
 	case !v.variant && body.Variant != "":
 		return nil, field(http.StatusUnprocessableEntity, "unknown_member", "body.variant", v.name+" takes no variant; leave it out")
 	}
-	c := change{action: "experiment." + v.name, reason: body.Reason, in: in.writeIn}
+	c := change{action: "experiment." + v.name, reason: body.Reason, in: in.WriteIn}
 	c.mutate = guarded(in.Key, in.IfMatch, v.star, func(s *router.Snapshot, rev int64, now time.Time) error {
 		return v.edit(&s.Document, rev, now, in.Key, body.Variant)
 	})

@@ -12,13 +12,13 @@ import (
 
 type (
 	weightsBody struct {
-		Weights map[string]int `json:"weights" minProperties:"1" doc:"basis points for every variant, 0 too; sum 10000"`
-		Reason  string         `json:"reason,omitempty" maxLength:"1000" doc:"required when units move between treatments"`
+		Weights map[string]*int `json:"weights" minProperties:"1" doc:"basis points for every variant, 0 too; sum 10000"`
+		Reason  string          `json:"reason,omitempty" maxLength:"1000" doc:"required when units move between treatments"`
 	}
 	putWeights struct {
-		experimentKey
-		matchIn
-		writeIn
+		ExperimentKey
+		MatchIn
+		WriteIn
 		PauseRamp bool `query:"pause_ramp" doc:"pause a ramp that is on instead of refusing"`
 	}
 	weightsOut struct {
@@ -41,6 +41,17 @@ type (
 	}
 )
 
+// basisPoints leaves out what is null: a weight of 0 must be written.
+func (b *weightsBody) basisPoints() map[string]int {
+	out := make(map[string]int, len(b.Weights))
+	for name, w := range b.Weights {
+		if w != nil {
+			out[name] = *w
+		}
+	}
+	return out
+}
+
 func (a *API) registerWeights(api huma.API) {
 	op := func(id, method, path, summary string, errs ...int) huma.Operation {
 		return huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Tags: []string{"weights"}, Errors: errs}
@@ -59,7 +70,7 @@ func showWeights(e *router.Experiment, w *written) *weightsOut {
 }
 
 func (a *API) getWeights(ctx context.Context, in *struct {
-	experimentKey
+	ExperimentKey
 	IfNoneMatch string `header:"If-None-Match" doc:"an ETag that is there already"`
 }) (*weightsOut, error) {
 	_, e, err := a.find(in.Key)
@@ -78,16 +89,16 @@ func (a *API) putWeights(ctx context.Context, in *putWeights) (*weightsOut, erro
 		return nil, err
 	}
 	var moved router.Preview
-	s, w, err := a.commit(ctx, change{action: "experiment.set_weights", object: "experiment/" + in.Key, reason: body.Reason, in: in.writeIn,
+	s, w, err := a.commit(ctx, change{action: "experiment.set_weights", object: "experiment/" + in.Key, reason: body.Reason, in: in.WriteIn,
 		mutate: guarded(in.Key, in.IfMatch, false, func(s *router.Snapshot, rev int64, now time.Time) (err error) {
-			if moved, err = router.PreviewWeights(&s.Document, in.Key, body.Weights); err != nil {
+			if moved, err = router.PreviewWeights(&s.Document, in.Key, body.basisPoints()); err != nil {
 				return err
 			}
 			if moved.NeedsReason && body.Reason == "" {
 				return field(http.StatusUnprocessableEntity, "reason_required", "body.reason",
 					"is missing: units would move from one treatment to another, which carries effects over; send a reason if that is meant")
 			}
-			return router.SetWeights(&s.Document, rev, now, in.Key, body.Weights)
+			return router.SetWeights(&s.Document, rev, now, in.Key, body.basisPoints())
 		})})
 	if err != nil {
 		return nil, err
@@ -97,7 +108,7 @@ func (a *API) putWeights(ctx context.Context, in *putWeights) (*weightsOut, erro
 	return out, nil
 }
 
-func (a *API) previewWeights(ctx context.Context, in *experimentKey) (*previewOut, error) {
+func (a *API) previewWeights(ctx context.Context, in *ExperimentKey) (*previewOut, error) {
 	body, err := bodyOf[weightsBody](ctx, false)
 	if err != nil {
 		return nil, err
@@ -106,7 +117,7 @@ func (a *API) previewWeights(ctx context.Context, in *experimentKey) (*previewOu
 	if err != nil {
 		return nil, err
 	}
-	p, err := router.PreviewWeights(&t.Snapshot.Document, in.Key, body.Weights)
+	p, err := router.PreviewWeights(&t.Snapshot.Document, in.Key, body.basisPoints())
 	if err != nil {
 		return nil, err
 	}

@@ -11,21 +11,21 @@ import (
 	"sluice/router"
 )
 
-// writeIn are the parameters that every change takes.
-type writeIn struct {
+// WriteIn are the parameters that every change takes.
+type WriteIn struct {
 	DryRun         bool   `query:"dry_run" doc:"validate and answer what would be, write nothing"`
 	Wait           string `query:"wait" enum:"applied" doc:"answer when every live replica has the change"`
 	Timeout        string `query:"timeout" doc:"longest wait, such as 3s; at most 30s" default:"3s" maxLength:"32"`
 	IdempotencyKey string `header:"Idempotency-Key" doc:"1 to 255 printable ASCII characters; repeating a POST with the same key and body answers the first success"`
 }
 
-// reasonIn is the reason of a change whose body is an object of its own.
-type reasonIn struct {
+// ReasonIn is the reason of a change whose body is an object of its own.
+type ReasonIn struct {
 	Reason string `query:"reason" doc:"why, for the audit log; at most 1000 characters"`
 }
 
-// matchIn is If-Match.
-type matchIn struct {
+// MatchIn is If-Match.
+type MatchIn struct {
 	IfMatch string `header:"If-Match" doc:"the ETag that was read; * will do for rollback, kill and pause"`
 }
 
@@ -96,7 +96,7 @@ type mutation func(s *router.Snapshot, revision int64, now time.Time) error
 // change describes one write for commit.
 type change struct {
 	action, object, reason string
-	in                     writeIn
+	in                     WriteIn
 	mutate                 mutation
 	// through replaces Control.Commit for kill and rollback.
 	through func(ctx context.Context, ch router.Change) (router.CommitResult, error)
@@ -184,7 +184,7 @@ func printable(s, also string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(also, r) })
 }
 
-func waitTimeout(in writeIn) (time.Duration, error) {
+func waitTimeout(in WriteIn) (time.Duration, error) {
 	if in.Timeout == "" {
 		return 3 * time.Second, nil
 	}
