@@ -58,7 +58,7 @@ type gateway struct {
 // the listeners' addresses.
 func serve(t testing.TB, dir, yaml string, env ...string) *gateway {
 	t.Helper()
-	g := &gateway{t: t, Dir: dir, done: make(chan error, 1)}
+	g := &gateway{t: t, Dir: dir}
 	data, admin := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	g.Data, g.Admin = "http://"+data, "http://"+admin
 	yaml = strings.NewReplacer("%DATA%", data, "%ADMIN%", admin, "%DIR%", dir).Replace(yaml)
@@ -72,6 +72,8 @@ func serve(t testing.TB, dir, yaml string, env ...string) *gateway {
 
 func (g *gateway) run(args []string, env ...string) {
 	g.t.Helper()
+	done := make(chan error, 1)
+	g.done = done
 	g.cmd = exec.Command(binary, args...)
 	g.cmd.Dir = g.Dir
 	g.cmd.Env = append(os.Environ(), env...)
@@ -86,7 +88,8 @@ func (g *gateway) run(args []string, env ...string) {
 	}
 	read := make(chan struct{})
 	go func() { defer close(read); g.readAccess(out) }()
-	go func() { <-read; g.done <- g.cmd.Wait() }()
+	cmd := g.cmd
+	go func() { <-read; done <- cmd.Wait() }()
 	g.t.Cleanup(func() { g.stop() })
 	deadline := time.Now().Add(20 * time.Second)
 	for time.Now().Before(deadline) {
@@ -236,4 +239,12 @@ func fake(t testing.TB, o fakellm.Options) *fakellm.Server {
 	}
 	t.Cleanup(s.Close)
 	return s
+}
+
+// command runs the binary to its end and returns what it printed.
+func command(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }

@@ -97,6 +97,20 @@ const cases = {
     assert.ok(page.url().includes('q=no-such-thing'), 'the filter is in the address');
   },
 
+  async totals_agree_with_the_api() {
+    const page = await openExperiment();
+    const row = page.locator('#stored tbody tr', { hasText: 'control' });
+    await row.waitFor();
+    await page.reload(); // all is stored by now; nothing is sent meanwhile
+    await row.waitFor();
+    const want = (await api('GET', `/experiments/${KEY}/results`)).body.stored.find((v) => v.variant === 'control');
+    const cells = (await row.locator('td').allInnerTexts()).map((t) => t.split('\n')[0]);
+    assert.ok(want.requests > 0 && want.output_tokens > 0, 'there is something to show');
+    assert.equal(cells[0], String(want.requests));
+    assert.equal(cells[8], String(want.output_tokens));
+    assert.ok(!cells.includes('–'), `every figure is there: ${cells}`);
+  },
+
   async weights_preview_and_save() {
     await weights({ control: 8000, canary: 1000, third: 1000 });
     const page = await openExperiment();
