@@ -28,6 +28,8 @@ type CompileOptions struct {
 	Secrets func(name string) bool // does a credential resolve; nil: not checked
 	Kills   []KillEntry
 	Epoch   int64 // of the kill set, becomes Table.Epoch
+	// OverrideHeaders are more header names that force a variant, in every experiment.
+	OverrideHeaders []string
 }
 
 // Compile validates s and builds its Table; ups holds every upstream of the
@@ -155,7 +157,7 @@ func (c *compiler) experiment(path string, e *Experiment) {
 	cm := c.t.exact[e.Model]
 	ce := &CompiledExperiment{
 		Key: e.Key, Baseline: e.variant(e.Baseline), Generation: e.Generation,
-		OverrideNames: overrideNames(e), stickiness: stickinessOf(e),
+		OverrideNames: overrideNames(c.o.OverrideHeaders, e), stickiness: stickinessOf(e),
 	}
 	for _, n := range ce.OverrideNames {
 		ce.overrides = append(ce.overrides, textproto.CanonicalMIMEHeaderKey(n))
@@ -182,9 +184,9 @@ func (c *compiler) experiment(path string, e *Experiment) {
 	c.t.experiments[e.Key] = ce
 }
 
-func overrideNames(e *Experiment) []string {
+func overrideNames(more []string, e *Experiment) []string {
 	out := []string{"x-sluice-variant"}
-	for _, n := range e.OverrideNames {
+	for _, n := range slices.Concat(e.OverrideNames, more) {
 		if low := strings.ToLower(n); !slices.Contains(out, low) {
 			out = append(out, low)
 		}

@@ -100,7 +100,8 @@ func (c *Controller) build(snap *router.Snapshot, kills []sticky.KillEntry) (*ro
 		return nil, err
 	}
 	table, err := router.Compile(snap.Clone(), ups, router.CompileOptions{
-		Secrets: secretKnown, Kills: routerKills(kills), Epoch: c.compiled.epoch + 1,
+		OverrideHeaders: c.o.OverrideHeaders,
+		Secrets:         secretKnown, Kills: routerKills(kills), Epoch: c.compiled.epoch + 1,
 	})
 	if err != nil {
 		if c.o.Live.Load() != nil {

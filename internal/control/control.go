@@ -76,7 +76,9 @@ type Options struct {
 	// SnapshotPath is the file of the last good snapshot, "" keeps none.
 	SnapshotPath string
 	ReplicaID    string
-	Addr         string // shown beside the replica
+	// OverrideHeaders are more header names that force a variant (server.override_headers).
+	OverrideHeaders []string
+	Addr            string // shown beside the replica
 	// Quiesced returns when no attempt decided under a revision older than
 	// this one is still before its first byte upstream; nil is at once. The
 	// controller waits at most 1 s for it.
