@@ -66,7 +66,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := &gateway{t: t, api: h, token: token}
+		g := &gateway{t: t, ctx: t.Context(), api: h, token: token}
 		guess := func(from string) int {
 			return g.v1("GET", "/whoami", "", "Authorization: Bearer guess", "From: "+from).status
 		}
@@ -122,7 +122,7 @@ func TestNotStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{t: t, api: h}
+	g := &gateway{t: t, ctx: t.Context(), api: h}
 	for _, path := range []string{"/experiments", exp, exp + "/weights", exp + "/results", exp + "/assignments/u", "/upstreams", "/upstreams/v1/status", "/models", "/keys", "/document"} {
 		g.v1("GET", path, "").refused(503, "not_started")
 	}

@@ -39,9 +39,19 @@ const seed = `{
     "variants": [{"name": "control", "weight": 9000, "upstream": "v1"}, {"name": "canary", "weight": 1000, "upstream": "v2", "version": "v2-1"}]}]
 }`
 
+// tester is a *testing.T or a *rapid.T.
+type tester interface {
+	Helper()
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // gateway is one process without its listeners: real stores, controller and handlers.
 type gateway struct {
-	t       testing.TB
+	t       tester
+	ctx     context.Context
 	api     http.Handler
 	data    *server.Server
 	store   *store.Store
@@ -159,7 +169,7 @@ func newGateway(t testing.TB, change func(*admin.Config)) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{t: t, live: &router.Live{}, logs: &syncBuffer{}, done: make(chan struct{}), dir: t.TempDir()}
+	g := &gateway{t: t, ctx: t.Context(), live: &router.Live{}, logs: &syncBuffer{}, done: make(chan struct{}), dir: t.TempDir()}
 	log := slog.New(slog.NewJSONHandler(g.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if g.store, err = store.Open(t.Context(), store.Options{URL: "sqlite:" + filepath.Join(g.dir, "sluice.db")}); err != nil {
 		t.Fatal(err)
@@ -214,7 +224,7 @@ func newGateway(t testing.TB, change func(*admin.Config)) *gateway {
 
 // reply is an answer, read.
 type reply struct {
-	t      testing.TB
+	t      tester
 	what   string
 	status int
 	header http.Header
@@ -228,7 +238,7 @@ func (g *gateway) call(method, path, body string, headers ...string) *reply {
 	if body != "" {
 		content = strings.NewReader(body)
 	}
-	r := httptest.NewRequestWithContext(g.t.Context(), method, "http://127.0.0.1:8081"+path, content)
+	r := httptest.NewRequestWithContext(g.ctx, method, "http://127.0.0.1:8081"+path, content)
 	r.RemoteAddr = "127.0.0.1:50000"
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
@@ -358,7 +368,7 @@ func (r *reply) has(pairs ...any) *reply {
 }
 
 // eventually waits for what another goroutine does.
-func eventually(t testing.TB, what string, ok func() bool) {
+func eventually(t tester, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -374,7 +384,7 @@ func (g *gateway) weight(variant string) int {
 
 func (g *gateway) revision() int64 {
 	g.t.Helper()
-	rev, err := g.store.LatestRevision(g.t.Context())
+	rev, err := g.store.LatestRevision(g.ctx)
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -383,7 +393,7 @@ func (g *gateway) revision() int64 {
 
 func (g *gateway) lastAudit() router.Audit {
 	g.t.Helper()
-	rows, _, err := g.store.Audit(g.t.Context(), router.AuditFilter{Limit: 1})
+	rows, _, err := g.store.Audit(g.ctx, router.AuditFilter{Limit: 1})
 	if err != nil || len(rows) == 0 {
 		g.t.Fatal("no audit row", err)
 	}

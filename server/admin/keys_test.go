@@ -12,7 +12,7 @@ import (
 // chat is one data-plane request with a key.
 func (g *gateway) chat(secret string) *httptest.ResponseRecorder {
 	g.t.Helper()
-	r := httptest.NewRequestWithContext(g.t.Context(), http.MethodPost, "http://127.0.0.1:8080/v1/chat/completions",
+	r := httptest.NewRequestWithContext(g.ctx, http.MethodPost, "http://127.0.0.1:8080/v1/chat/completions",
 		strings.NewReader(`{"model": "chat", "user": "ada", "messages": [{"role": "user", "content": "hi"}]}`))
 	r.Header.Set("Authorization", "Bearer "+secret)
 	r.Header.Set("Content-Type", "application/json")
