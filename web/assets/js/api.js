@@ -72,8 +72,18 @@ export async function api(method, path, options = {}) {
 
 export const get = (path, options) => api('GET', path, options);
 
-/** Every page of a list with cursors would be too much: the first is given. */
-export const list = async (path) => (await get(path)).body.items;
+const PAGE = 200;
+
+/** The items of a list, page after page, at most `most`; .cut says that there are more. */
+export async function list(path, most = 1000) {
+  const items = [];
+  for (let cursor = ''; ;) {
+    const { body } = await get(`${path}?limit=${PAGE}${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+    items.push(...body.items);
+    cursor = body.next_cursor ?? '';
+    if (!cursor || items.length >= most) return Object.assign(items, { cut: cursor !== '' });
+  }
+}
 
 /** Some figures still have the names of Go's fields: {InFlight: 1} → {in_flight: 1}. */
 export function plain(object) {

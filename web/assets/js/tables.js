@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of an experiment as tables, each against the baseline.
-import { plain } from './api.js';
 import { actionButton, emptyState, fillIn, h, refresh, tableRegion } from './dom.js';
 import { NONE, compact, count, rate, ratio, seconds, usd, when } from './format.js';
 import { nameOf } from './variants.js';
@@ -57,20 +56,20 @@ export function liveTable(el, exp, arms) {
 }
 
 export function storedTable(el, exp, results) {
-  const stored = results.stored.map((r) => { const p = plain(r); return { ...p, ttft: plain(p.ttft), duration: plain(p.duration) }; });
+  const { stored } = results;
   if (stored.every((s) => !s.requests)) {
     refresh(el, emptyState('No requests are stored yet', 'They appear here a few seconds after they end.'), notes(results));
     return;
   }
-  const ns = (q, p) => (q?.count ? q[p] / 1e9 : undefined);
-  const ok = (d) => (d.eligible ? 1 - d.errors / d.eligible : undefined);
+  const at = (q, p) => (q?.count ? q[`${p}_seconds`] : undefined);
+  const ok = (d) => (typeof d.error_ratio === 'number' ? 1 - d.error_ratio : undefined);
   const per1k = (d) => (d.requests ? Number(d.cost_usd) / d.requests * 1000 : undefined);
   const head = ['Variant', numeric('Requests'), numeric('Units', 'distinct analysed units'), numeric('Success'), numeric('Fallbacks', 'requests that another variant answered'), numeric('TTFT p50'), numeric('TTFT p95'), numeric('Duration p95'),
     numeric('Input tok', 'and how many of them were cached'), numeric('Output tok'), numeric('Cost'), numeric('Per 1k req'), 'Outcomes'];
   refresh(el, tableRegion('Stored figures by variant', head, rows(exp, (n) => stored.find((s) => s.variant === n), (d, b) => [
-    td(count(d.requests)), td(count(d.units)), td(ratio(ok(d)), points(ok(d), ok(b))), td(count(d.fallbacks)), td(seconds(ns(d.ttft, 'p50'))),
-    td(seconds(ns(d.ttft, 'p95')), against(ns(d.ttft, 'p95'), ns(b.ttft, 'p95'), MORE_IS_WORSE)), td(seconds(ns(d.duration, 'p95')), against(ns(d.duration, 'p95'), ns(b.duration, 'p95'), MORE_IS_WORSE)),
-    td(compact(d.input), d.cached > 0 && h('small', { class: 'delta' }, `${compact(d.cached)} cached`)), td(compact(d.output)), td(d.unpriced ? ['≥ ', usd(Number(d.cost_usd))] : usd(Number(d.cost_usd))),
+    td(count(d.requests)), td(count(d.units)), td(ratio(ok(d)), points(ok(d), ok(b))), td(count(d.fallbacks)), td(seconds(at(d.ttft, 'p50'))),
+    td(seconds(at(d.ttft, 'p95')), against(at(d.ttft, 'p95'), at(b.ttft, 'p95'), MORE_IS_WORSE)), td(seconds(at(d.duration, 'p95')), against(at(d.duration, 'p95'), at(b.duration, 'p95'), MORE_IS_WORSE)),
+    td(compact(d.input_tokens), d.cached_tokens > 0 && h('small', { class: 'delta' }, `${compact(d.cached_tokens)} cached`)), td(compact(d.output_tokens)), td(d.unpriced_attempts ? ['≥ ', usd(Number(d.cost_usd))] : usd(Number(d.cost_usd))),
     td(usd(per1k(d)), against(per1k(d), per1k(b), MORE_IS_WORSE)), h('td', null, outcomes(d.outcomes))]), 'figures'), notes(results));
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The experiment page: state and actions, weights, figures, charts, tester, history.
-import { get, list } from '../api.js';
+import { get } from '../api.js';
 import { allowed, kill, pause, resume, rollback, startExperiment } from '../actions.js';
 import { auditItem, verbOf } from '../audit.js';
 import { Chart } from '../chart.js';
 import { toast } from '../dialog.js';
-import { actionButton, byId, emptyState, errorState, fillIn, h } from '../dom.js';
+import { actionButton, byId, emptyState, errorState, fillIn, h, setText } from '../dom.js';
 import { ago, rate, ratio, seconds, usd, when } from '../format.js';
 import { poll } from '../poll.js';
 import { Series } from '../series.js';
@@ -33,7 +33,7 @@ async function act(run, ...args) {
 function header(exp) {
   fillIn(byId('exp-meta'), stateChip(exp.state), h('span', null, exp.kind === 'ab' ? 'A/B test' : 'Canary'), h('span', null, 'on model ', h('code', null, exp.model)),
     h('span', null, `sticky by ${exp.stickiness}`), h('span', null, `generation ${exp.generation}`), h('span', { class: 'mono', title: 'revision of the last change' }, `rev ${exp.revision}`),
-    h('span', { title: when(exp.updated_at) }, `changed ${ago(exp.updated_at)}`), trafficBar(exp));
+    h('span', { id: 'changed', title: when(exp.updated_at) }, `changed ${ago(exp.updated_at)}`), trafficBar(exp));
   const may = allowed(exp), hold = exp.state === 'paused' ? ['Resume', resume, may.resume] : ['Pause', pause, may.pause];
   const button = (text, run, why, cls) => actionButton(text, { run: () => act(run), why, cls, tell: toast });
   fillIn(byId('exp-actions'), may.start === null && button(exp.state === 'draft' ? 'Start…' : 'Start again…', startExperiment, null, 'primary'),
@@ -82,8 +82,8 @@ function draw() {
 }
 
 async function tick() {
-  const [one, figures] = await Promise.all([get(`/experiments/${key}`, { ifNoneMatch: page.etag }), list('/live')]);
-  page.arms = figures.filter((a) => a.experiment === key);
+  const [one, figures] = await Promise.all([get(`/experiments/${key}`, { ifNoneMatch: page.etag }), get('/live')]);
+  page.arms = figures.body.items.filter((a) => a.experiment === key);
   if (!one.notModified) {
     const names = (e) => e?.variants.map((v) => v.name).join();
     if (page.exp && names(page.exp) !== names(one.body)) page.charts = null;
@@ -91,6 +91,7 @@ async function tick() {
     page.etag = one.etag;
     showExperiment(page.exp);
   }
+  setText(byId('changed'), `changed ${ago(page.exp.updated_at)}`);
   editor.update(page.exp, page.etag);
   series.add(page.arms);
   const el = byId('live');
@@ -127,7 +128,7 @@ const stored = poll(async () => {
   if (page.exp) storedTable(byId('stored'), page.exp, body);
 }, once(byId('stored'), () => stored.now()));
 const past = poll(async () => {
-  const rows = await list(`/experiments/${key}/history?limit=12`);
+  const rows = (await get(`/experiments/${key}/history?limit=12`)).body.items;
   const text = JSON.stringify(rows.map((r) => r.id));
   if (byId('history').dataset.ids !== text || !byId('history').querySelector('details[open]')) showHistory(rows);
   byId('history').dataset.ids = text;

@@ -37,6 +37,9 @@ function card(exp) {
     h('div', { class: 'card-traffic' }, trafficBar(exp)), h('div', { class: 'card-figures scroll', role: 'region', tabindex: '0', 'aria-label': `Live figures of ${exp.key}` }, figures(exp)));
 }
 
+const rank = ['running', 'paused', 'rolled_back', 'promoted', 'draft', 'completed', 'archived'];
+const byNeed = (a, b) => rank.indexOf(a.state) - rank.indexOf(b.state) || b.updated_at.localeCompare(a.updated_at);
+
 function shown() {
   const q = text.value.trim().toLowerCase();
   return data.experiments.filter((e) => (state.value ? e.state === state.value : e.state !== 'archived') && (!q || e.key.includes(q) || e.model.toLowerCase().includes(q)));
@@ -69,16 +72,16 @@ state.addEventListener('change', filter);
 text.addEventListener('input', filter);
 byId('filters').addEventListener('submit', (e) => e.preventDefault());
 
-const live = poll(async () => {
-  const [answer, arms] = await Promise.all([get('/experiments'), list('/live')]);
-  Object.assign(data, { experiments: answer.body.items, arms });
+const figuresPoll = poll(async () => {
+  const [experiments, live] = await Promise.all([list('/experiments'), get('/live')]);
+  Object.assign(data, { experiments: experiments.sort(byNeed), arms: live.body.items });
   failing(null);
   draw();
-}, { tell: freshness, failed: (err) => { failing(err); if (!data.experiments) fillIn(el, errorState(err, () => live.now())); } });
+}, { tell: freshness, failed: (err) => { failing(err); if (!data.experiments) fillIn(el, errorState(err, () => figuresPoll.now())); } });
 
 poll(async () => {
   const changes = new Map();
-  for (const row of await list('/audit?limit=100')) {
+  for (const row of (await get('/audit?limit=100')).body.items) {
     const key = row.object?.startsWith('experiment/') ? row.object.slice('experiment/'.length) : null;
     if (key && !changes.has(key)) changes.set(key, row);
   }

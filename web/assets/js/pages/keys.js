@@ -83,5 +83,5 @@ const live = poll(async () => {
   const order = { active: 0, expired: 1, revoked: 2 };
   keys.sort((a, b) => order[a.state] - order[b.state] || b.created_at.localeCompare(a.created_at));
   if (!keys.length) fillIn(el, emptyState('No keys yet', 'Applications send a key as their OpenAI API key. Its secret is shown once, when it is made.', `curl -X POST ${location.origin}${root}/admin/v1/keys -H 'content-type: application/json' -d '{"name": "my-app"}'`));
-  else fillIn(el, h('div', { class: 'panel' }, tableRegion('API keys', ['Name', 'State', 'Tenant', 'May use', 'Created', 'Expires', { text: h('span', { class: 'visually-hidden' }, 'Actions') }], keys.map(row))));
+  else fillIn(el, keys.cut && h('p', { class: 'notice warn' }, `Only ${keys.length} keys are shown; the API lists all.`), h('div', { class: 'panel' }, tableRegion('API keys', ['Name', 'State', 'Tenant', 'May use', 'Created', 'Expires', { text: h('span', { class: 'visually-hidden' }, 'Actions') }], keys.map(row))));
 }, { every: 4000, staleAfter: 12_000, tell: freshness, failed: (err) => { failing(err); if (!shown) fillIn(el, errorState(err, () => live.now())); } });
