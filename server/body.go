@@ -106,7 +106,7 @@ func (s *Server) full() *upstream.Failure {
 func bodyFailure(err error) *upstream.Failure {
 	var ne net.Error
 	if errors.Is(err, os.ErrDeadlineExceeded) || (errors.As(err, &ne) && ne.Timeout()) {
-		return failure(http.StatusRequestTimeout, "invalid_request", "The request body did not arrive in time.")
+		return failure(http.StatusBadRequest, "invalid_request", "The request body did not arrive in time.")
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
 		return nil

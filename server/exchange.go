@@ -173,7 +173,7 @@ func (x *exchange) do(body []byte) {
 	req := upstream.Request{
 		API: x.api, Head: x.head, Body: body, Header: x.r.Header, RequestID: x.id,
 		Next: x.next, Sent: x.sent,
-		KeepAliveBefore: max(0, x.s.cfg.KeepAliveBefore), KeepAliveAfter: max(0, x.s.cfg.KeepAlive),
+		KeepAliveBefore: x.cur.KeepAliveBefore, KeepAliveAfter: x.cur.KeepAlive,
 	}
 	if x.plan.Model.EchoPublic {
 		req.EchoModel = x.head.Model

@@ -33,17 +33,15 @@ type Config struct {
 	// Ready reports whether every endpoint's first check has returned; nil: yes.
 	Ready func() bool
 
-	AuthKeys        bool          // auth.data: keys
-	MaxBody         int64         // 64 MiB
-	MaxBuffered     int64         // 1 GiB over all requests
-	ReadTimeout     time.Duration // rolling, 30 s
-	WriteTimeout    time.Duration // rolling, 30 s
-	KeepAlive       time.Duration // comment after this silence once committed; 15 s, negative: off
-	KeepAliveBefore time.Duration // and before; 45 s, negative: off
-	CORSOrigins     []string      // empty: off
-	DrainDelay      time.Duration
-	DrainTimeout    time.Duration // 15 min
-	MaxHeaderBytes  int           // 64 KiB
+	AuthKeys       bool          // auth.data: keys
+	MaxBody        int64         // 64 MiB
+	MaxBuffered    int64         // 1 GiB over all requests
+	ReadTimeout    time.Duration // rolling, 30 s
+	WriteTimeout   time.Duration // rolling, 30 s
+	CORSOrigins    []string      // empty: off
+	DrainDelay     time.Duration
+	DrainTimeout   time.Duration // 15 min
+	MaxHeaderBytes int           // 64 KiB
 }
 
 func (c *Config) defaults() {
@@ -54,8 +52,6 @@ func (c *Config) defaults() {
 	}
 	def(&c.ReadTimeout, 30*time.Second)
 	def(&c.WriteTimeout, 30*time.Second)
-	def(&c.KeepAlive, 15*time.Second)
-	def(&c.KeepAliveBefore, 45*time.Second)
 	def(&c.DrainTimeout, 15*time.Minute)
 	if c.MaxBody == 0 {
 		c.MaxBody = 64 << 20

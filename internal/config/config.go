@@ -75,7 +75,7 @@ type Storage struct {
 
 // Redis is the shared sticky store; an empty URL embeds it in the process.
 type Redis struct {
-	URL SecretURL `json:"url" desc:"redis://, rediss:// or redis+cluster://; empty: embedded."`
+	URL SecretURL `json:"url" desc:"redis://, rediss:// or unix://, a cluster with ?cluster=true, sentinels with ?master_name=NAME; empty: embedded."`
 }
 
 // Metrics is the optional listener with /metrics only.

@@ -164,7 +164,7 @@ func (v *validator) stores() {
 		v.add("redis.url", "not a URL; write redis://user:password@host:6379/0, with special characters percent-encoded")
 		return
 	}
-	if !slices.Contains([]string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster"}, u.Scheme) {
+	if !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) {
 		v.add("redis.url", "unknown scheme; want redis://host:6379/0 or rediss://…")
 	} else if u.Scheme != "unix" && u.Host == "" {
 		v.add("redis.url", "names no host; write redis://host:6379/0")
