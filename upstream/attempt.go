@@ -5,36 +5,33 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"sluice/upstream/h1"
 	"sluice/upstream/wire"
 )
 
 // call is one attempt in progress.
 type call struct {
+	life // ends when the client goes, a time-out passes, or the attempt is over
+
 	x   *exchange
 	u   *Upstream
 	ep  *endpoint
 	set *settings
 	att *Attempt
 
-	ctx    context.Context // ends when the client goes, a time-out passes, or the attempt is over
-	cancel context.CancelCauseFunc
-	src    source
-	edited *[]byte // the spliced body, nil when the client's own is sent
-	size   int     // of the body sent
-	resp   *http.Response
+	out    h1.Request
+	fields [12]h1.Field // room of out.Fields
+	edited *[]byte      // the spliced body, nil when the client's own is sent
+	size   int          // of the body sent
+	resp   *h1.Response
 	stream *wire.Stream // not nil once the answer is an event stream
-	kept   bool         // the response's body was handed to the pool to be drained
 	again  bool         // this send replaces one that met a stale connection
 
-	// One hook costs two allocations; the others of httptrace stay unused.
-	trace  httptrace.ClientTrace
-	reused atomic.Bool
 	sentAt atomic.Int64 // nanoseconds since the exchange's start; 0 = not yet
 
 	askedUsage, askedEach bool // injected, not the client's
@@ -47,24 +44,19 @@ var errOver = errors.New("the attempt is over")
 // Target, Endpoint, Start, Free and Reason. again: a stale connection is being
 // replaced.
 func (x *exchange) try(a *Attempt, ep *endpoint, again bool) verdict {
-	c := &call{x: x, u: a.Target.Upstream, ep: ep, set: ep.set.Load(), att: a}
-	c.again = again
-	c.trace.GotConn = c.gotConn
+	c := &call{x: x, u: a.Target.Upstream, ep: ep, set: ep.set.Load(), att: a, again: again}
 	x.addTried(ep)
 	ep.inflight.Add(1)
 	defer ep.inflight.Add(-1)
 
-	// The attempt's context is cut from the client's by hand, so that a
-	// connection can be read to its end after Do has returned.
-	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(x.ctx))
-	stop := context.AfterFunc(x.ctx, func() { c.cancel(context.Cause(x.ctx)) })
+	stop := context.AfterFunc(x.ctx, func() { c.end(context.Cause(x.ctx)) })
 	x.w.mu.Lock()
 	x.target, x.endpoint = a.Target, a.Endpoint
 	if !again {
 		x.calls++
 	}
 	x.w.mu.Unlock()
-	x.w.begin(c.u.cfg.Timeouts, c.cancel)
+	x.w.begin(c.u.cfg.Timeouts, c.end)
 	defer c.close(stop)
 
 	v := c.send()
@@ -89,14 +81,11 @@ func (x *exchange) addTried(ep *endpoint) {
 func (c *call) close(stop func() bool) {
 	c.x.w.end()
 	stop()
-	c.src.release()
-	putBytes(c.edited)
-	if c.resp != nil && !c.kept {
-		c.cancel(errOver) // first, so that closing does not wait for more
+	if c.resp != nil {
 		c.resp.Body.Close()
-	} else if !c.kept {
-		c.cancel(errOver)
 	}
+	c.end(errOver)
+	putBytes(c.edited)
 	if c.stream != nil {
 		c.stream.Reset(wire.StreamOptions{})
 		streamPool.Put(c.stream)
@@ -106,43 +95,40 @@ func (c *call) close(stop func() bool) {
 // send builds the request, sends it and reads the answer.
 func (c *call) send() verdict {
 	x, r := c.x, c.x.req
-	c.src.data = c.body()
-	c.size = len(c.src.data)
-	url := c.ep.paths[r.API]
+	body := c.body()
+	c.size = len(body)
 	id := r.RequestID
 	if x.sends > 0 {
 		id += "-" + strconv.Itoa(x.sends)
 	}
 	x.sends++
-	header := c.u.requestHeader(r.Header, id)
-	c.src.inline = url.Scheme == "http" && c.size+headerBytes(header)+len(url.Path) <= inlineBytes
-	req := (&http.Request{
-		Method: http.MethodPost, URL: url, Host: url.Host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: header,
-		Body:   c.src.open(), GetBody: c.src.rewind, ContentLength: int64(c.size),
-	}).WithContext(httptrace.WithClientTrace(c.ctx, &c.trace))
-	resp, err := c.set.carrier.RoundTrip(req)
+	to := &c.ep.paths[r.API]
+	c.out = h1.Request{
+		Method: http.MethodPost, URL: to.url, Target: to.target,
+		Fields: c.u.requestFields(c.fields[:0], r.Header, id),
+		Body:   body, Fresh: c.again, Sent: c.leaving,
+	}
+	resp, err := c.set.carrier.Do(c, &c.out)
 	c.left()
 	if err != nil {
 		return c.unsent(err)
 	}
-	c.resp, c.att.Status = resp, resp.StatusCode
+	c.resp, c.att.Status = resp, resp.Status
 	x.w.touch()
 	now := time.Now()
-	if resp.StatusCode < 500 {
+	if resp.Status < 500 {
 		c.ep.alive(now)
 	}
-	if resp.StatusCode/100 != 2 || !isEventStream(resp.Header) {
+	if resp.Status/100 != 2 || !isEventStream(resp.Get(hdrContentType)) {
 		x.w.mu.Lock()
 		x.w.arrived()
 		x.w.mu.Unlock()
 	}
 	switch {
-	case resp.StatusCode/100 == 2:
+	case resp.Status/100 == 2:
 		c.learn()
 		return c.answer()
-	case resp.StatusCode < 400:
+	case resp.Status < 400:
 		// Never followed: targets come from the configuration alone.
 		c.att.Err = errors.New("the upstream answered with a redirect, which is not followed; correct the endpoint's URL")
 		return verdict{outcome: Invalid, fail: madeFailure(Invalid)}
@@ -201,14 +187,13 @@ func (c *call) learn() {
 		"upstream", c.u.Name(), "endpoint", c.ep.base)
 }
 
-func isEventStream(h http.Header) bool {
-	t, _, _ := strings.Cut(h.Get(hdrContentType), ";")
+func isEventStream(contentType string) bool {
+	t, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(strings.TrimSpace(t), "text/event-stream")
 }
 
-// gotConn is called when the request is about to be written.
-func (c *call) gotConn(i httptrace.GotConnInfo) {
-	c.reused.Store(i.Reused)
+// leaving is called when the request is about to be written.
+func (c *call) leaving() {
 	c.sentAt.Store(int64(c.x.w.now()) + 1)
 	c.left()
 }
@@ -228,10 +213,9 @@ func (c *call) unsent(err error) verdict {
 	}
 	o, connect := transportOutcome(err)
 	age := c.x.w.now() - time.Duration(c.sentAt.Load())
-	if o == Truncated && c.reused.Load() && age < staleWindow && !c.again && !c.x.freeUsed {
+	if h1.Stale(err) && age < staleWindow && !c.again && !c.x.freeUsed {
 		// The upstream closed a kept connection as the request was on its way.
 		// What else is kept may be as old; the next send gets a fresh one.
-		c.set.carrier.CloseIdleConnections()
 		return verdict{outcome: Truncated, fail: madeFailure(Truncated), repeat: true, again: true}
 	}
 	return verdict{outcome: o, fail: madeFailure(o), retry: true, connect: connect}
@@ -244,7 +228,7 @@ func (c *call) interrupted() (verdict, bool) {
 		return v, true
 	}
 	var t *timeoutError
-	switch cause := context.Cause(c.ctx); {
+	switch cause := c.Err(); {
 	case cause == nil:
 		return verdict{}, false
 	case errors.As(cause, &t):
@@ -266,16 +250,16 @@ func (c *call) refusal() verdict {
 		}
 		// What came is enough for the status, and perhaps for the message.
 	}
-	body := decodeError(resp.Header, raw)
-	if usage, each := mentions(resp.StatusCode, body); (usage && c.askedUsage || each && c.askedEach) && !c.x.learned {
+	body := decodeError(resp.Get(hdrEncoding), raw)
+	if usage, each := mentions(resp.Status, body); (usage && c.askedUsage || each && c.askedEach) && !c.x.learned {
 		// Perhaps the server does not know what we, not the client, asked for:
 		// send again without it.
 		c.x.learned, c.x.doubted, c.x.doubt = true, c.u, lack{usage, each}
 		return verdict{outcome: ClientError, repeat: true}
 	}
 	r := &refused{
-		info:   wire.ParseError(resp.StatusCode, resp.Header.Get(hdrContentType), body, c.set.dialect),
-		header: resp.Header,
+		info:   wire.ParseError(resp.Status, resp.Get(hdrContentType), body, c.set.dialect),
+		header: resp.Fields,
 	}
 	if r.info.Nested {
 		r.body = body

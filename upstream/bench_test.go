@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"sluice/upstream/h1"
 )
 
 // discard is the cheapest client.
@@ -70,8 +72,8 @@ func BenchmarkDirect(b *testing.B) {
 			c := u.endpoints[0].set.Load().carrier
 			b.ReportAllocs()
 			for b.Loop() {
-				req, _ := http.NewRequest("POST", u.endpoints[0].paths[0].String(), strings.NewReader(body))
-				resp, err := c.RoundTrip(req)
+				to := u.endpoints[0].paths[0]
+				resp, err := c.Do(context.Background(), &h1.Request{Method: "POST", URL: to.url, Target: to.target, Body: []byte(body)})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -1,29 +1,28 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
+	"sluice/upstream/h1"
 	"sluice/upstream/wire"
 )
 
-// carrier moves one request to one endpoint. It is the seam at which an own
-// HTTP/1.1 client replaces http.Transport for plain HTTP (docs/ARCHITECTURE.md,
-// seams); it has http.RoundTripper's contract and calls GotConn of an
-// httptrace.ClientTrace, by which stale connections are told from failures.
+// carrier moves requests to one endpoint: *h1.Client does for plain HTTP, and
+// *transport, over net/http, for TLS. Errors are those of h1. The request's body
+// may be read until the answer's body is closed if that has a method holds that
+// says so, else until Do returns.
 type carrier interface {
-	RoundTrip(*http.Request) (*http.Response, error)
+	Do(context.Context, *h1.Request) (*h1.Response, error)
 	CloseIdleConnections()
+	Close()
 }
 
 const (
@@ -57,20 +56,22 @@ func keyOf(c *Config, https bool) carrierKey {
 	return k
 }
 
-// dialError marks a failure to connect: no byte of the request was sent.
-type dialError struct{ err error }
-
-func (e *dialError) Error() string { return e.err.Error() }
-func (e *dialError) Unwrap() error { return e.err }
-
-// timeout tells a silent peer from one that refuses.
-func (e *dialError) timeout() bool {
+// timedOut tells a silent peer from one that refuses.
+func timedOut(d *h1.DialError) bool {
 	var ne net.Error
-	return errors.Is(e.err, os.ErrDeadlineExceeded) || errors.Is(e.err, context.DeadlineExceeded) ||
-		errors.As(e.err, &ne) && ne.Timeout()
+	return errors.Is(d.Err, os.ErrDeadlineExceeded) || errors.Is(d.Err, context.DeadlineExceeded) ||
+		errors.As(d.Err, &ne) && ne.Timeout()
 }
 
-// newTransport is the carrier for both schemes today.
+// newCarrier chooses by scheme.
+func newCarrier(k carrierKey) (carrier, error) {
+	if k.https {
+		return newTransport(k)
+	}
+	return h1.New(h1.Options{Connect: k.connect, Idle: k.idle, KeepAlive: tcpKeepAlive, MaxIdle: maxIdlePerHost}), nil
+}
+
+// newTransport returns the carrier over net/http, which can do both schemes.
 func newTransport(k carrierKey) (carrier, error) {
 	d := &net.Dialer{
 		Timeout:         k.connect,
@@ -79,7 +80,7 @@ func newTransport(k carrierKey) (carrier, error) {
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := d.DialContext(ctx, network, addr)
 		if err != nil {
-			return nil, &dialError{err}
+			return nil, &h1.DialError{Err: err}
 		}
 		return c, nil
 	}
@@ -95,7 +96,7 @@ func newTransport(k carrierKey) (carrier, error) {
 		MaxResponseHeaderBytes: maxRespHeader,
 	}
 	if !k.https {
-		return t, nil
+		return overNetHTTP(t, true), nil
 	}
 	cfg, err := tlsConfig(k.tls)
 	if err != nil {
@@ -111,7 +112,7 @@ func newTransport(k carrierKey) (carrier, error) {
 		}
 		return handshake(ctx, raw, cfg, addr, k.connect)
 	}
-	return t, nil
+	return overNetHTTP(t, false), nil
 }
 
 // handshake is done here, not by net/http, so that its failures are connect
@@ -127,7 +128,7 @@ func handshake(ctx context.Context, raw net.Conn, cfg *tls.Config, addr string, 
 	c := tls.Client(raw, cfg)
 	if err := c.HandshakeContext(ctx); err != nil {
 		raw.Close()
-		return nil, &dialError{fmt.Errorf("tls: %w", err)}
+		return nil, &h1.DialError{Err: fmt.Errorf("tls: %w", err)}
 	}
 	return c, nil
 }
@@ -154,90 +155,6 @@ func tlsConfig(t TLS) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// errUsedUp answers reads of a body that was given back.
-var errUsedUp = errors.New("the request's body is gone")
-
 // staleWindow is how long after sending the loss of a reused connection still
 // counts as stale. An engine that dies in mid-prefill is a failure.
 const staleWindow = 5 * time.Second
-
-// source is the body of one attempt, in one of two forms.
-//
-// A small body of a plain HTTP request is inline: a reader that net/http knows
-// to be in memory, so that header and body leave in one write. Both fit its
-// write buffer, hence the body has been read before the first byte is sent, and
-// after an error net/http waits for its writer: nobody reads it any more once
-// RoundTrip has returned.
-//
-// Any other body may be read after RoundTrip returned, from a goroutine of
-// net/http's own; release ends that, so that the bytes can be used for
-// something else.
-type source struct {
-	mu     sync.Mutex
-	data   []byte
-	inline bool
-	readTo int // furthest offset read
-}
-
-// inlineBytes is what header and body together may have to be sent inline,
-// below writeBuffer by a margin for the request line.
-const inlineBytes = writeBuffer - 512
-
-// headerBytes is the size of a header on the wire.
-func headerBytes(h http.Header) int {
-	n := 0
-	for k, vv := range h {
-		for _, v := range vv {
-			n += len(k) + len(v) + 4
-		}
-	}
-	return n
-}
-
-// release ends all reading.
-func (s *source) release() {
-	s.mu.Lock()
-	s.data = nil
-	s.mu.Unlock()
-}
-
-// consumed tells whether the whole body has been read by the carrier.
-func (s *source) consumed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.inline || s.data == nil || s.readTo >= len(s.data)
-}
-
-func (s *source) open() io.ReadCloser {
-	if s.inline {
-		return io.NopCloser(bytes.NewReader(s.data))
-	}
-	return &sourceReader{s: s}
-}
-
-// rewind is http.Request.GetBody: net/http asks for it when it has a reused
-// connection that failed before anything was written.
-func (s *source) rewind() (io.ReadCloser, error) { return s.open(), nil }
-
-// sourceReader is one pass over a source.
-type sourceReader struct {
-	s   *source
-	off int
-}
-
-func (r *sourceReader) Read(p []byte) (int, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	if r.s.data == nil {
-		return 0, errUsedUp
-	}
-	if r.off >= len(r.s.data) {
-		return 0, io.EOF
-	}
-	n := copy(p, r.s.data[r.off:])
-	r.off += n
-	r.s.readTo = max(r.s.readTo, r.off)
-	return n, nil
-}
-
-func (r *sourceReader) Close() error { return nil }

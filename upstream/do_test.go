@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/upstream/h1"
 	"sluice/upstream/wire"
 )
 
@@ -293,16 +294,12 @@ func TestNextMayStopOrMisbehave(t *testing.T) {
 func TestConnectTimeout(t *testing.T) {
 	good := okPeer(t)
 	dial := func(k carrierKey) (carrier, error) {
-		c, err := newTransport(k)
-		tr := c.(*http.Transport)
-		inner := tr.DialContext
-		tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return h1.New(h1.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if strings.HasPrefix(addr, "black.hole") {
-				return nil, &dialError{&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}}
+				return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
 			}
-			return inner(ctx, network, addr)
-		}
-		return tr, err
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}}), nil
 	}
 	p, ups := poolWith(t, PoolOptions{carrier: dial}, Config{Name: "a", Endpoints: []string{"http://black.hole:1/v1"}}, Config{Name: "b", Endpoints: []string{good.url()}})
 	ups["a"].endpoints[0].ready.Store(true)

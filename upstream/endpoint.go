@@ -48,7 +48,7 @@ type endpoint struct {
 	upstream string
 	base     string // as configured, normalised, with dns:
 	url      *url.URL
-	paths    [4]*url.URL // by wire.API
+	paths    [4]route // by wire.API
 	set      atomic.Pointer[settings]
 
 	inflight atomic.Int64
@@ -73,6 +73,12 @@ type endpoint struct {
 	stop  context.CancelFunc
 }
 
+// route is where requests of one kind go.
+type route struct {
+	url    *url.URL
+	target string // path and query as sent
+}
+
 func newEndpoint(upstream, base string, now time.Time) (*endpoint, error) {
 	u, err := parseBase(strings.TrimPrefix(base, dnsPrefix))
 	if err != nil {
@@ -80,7 +86,8 @@ func newEndpoint(upstream, base string, now time.Time) (*endpoint, error) {
 	}
 	e := &endpoint{upstream: upstream, base: base, url: u, first: make(chan struct{}), state: stateStarting, since: now}
 	for api := range e.paths {
-		e.paths[api] = join(u, wire.API(api).Path())
+		p := join(u, wire.API(api).Path())
+		e.paths[api] = route{p, p.RequestURI()}
 	}
 	return e, nil
 }

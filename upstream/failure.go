@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"sluice/upstream/h1"
 	"sluice/upstream/wire"
 )
 
@@ -70,7 +71,7 @@ func madeFailure(o Outcome) *Failure {
 type refused struct {
 	info   wire.ErrorInfo
 	body   []byte // the upstream's own envelope when info.Nested, else nil
-	header http.Header
+	header []h1.Field
 }
 
 // outcome maps an upstream's error to the closed set.
@@ -139,8 +140,8 @@ func (r *refused) failure(u *Upstream, now time.Time) *Failure {
 const maxErrorBody = 1 << 20
 
 // decodeError undoes gzip, bounded; any other encoding cannot be read.
-func decodeError(h http.Header, body []byte) []byte {
-	switch strings.ToLower(strings.TrimSpace(h.Get(hdrEncoding))) {
+func decodeError(encoding string, body []byte) []byte {
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "", "identity":
 		return body
 	case "gzip", "x-gzip":
@@ -170,34 +171,28 @@ func mentions(status int, body []byte) (usage, continuous bool) {
 // time-outs nor the client ended the attempt. connect tells that nothing of the
 // request was sent.
 func transportOutcome(err error) (o Outcome, connect bool) {
-	var d *dialError
+	var (
+		d   *h1.DialError
+		bad *h1.ProtocolError
+	)
 	switch {
 	case errors.As(err, &d):
-		if d.timeout() {
+		if timedOut(d) {
 			return Timeout, true
 		}
 		return Unreachable, true
-	case malformed(err):
+	case errors.As(err, &bad):
 		return Invalid, false
 	}
 	return Truncated, false
-}
-
-// malformed recognises an answer that is not HTTP. net/http has no types for
-// it; the text only chooses between two codes of the same status.
-func malformed(err error) bool {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return false
-	}
-	s := err.Error()
-	return strings.Contains(s, "malformed") || strings.Contains(s, "response headers exceeded") || strings.Contains(s, "invalid Content-Length")
 }
 
 // errorKind names a network error without quoting it: addresses and an
 // upstream's text do not belong in a status page.
 func errorKind(err error) string {
 	var (
-		d    *dialError
+		d    *h1.DialError
+		bad  *h1.ProtocolError
 		ne   net.Error
 		cert *tls.CertificateVerificationError
 		ua   x509.UnknownAuthorityError
@@ -210,7 +205,7 @@ func errorKind(err error) string {
 		return "the host name does not resolve"
 	case errors.As(err, &cert), errors.As(err, &ua):
 		return "the TLS certificate is not trusted"
-	case errors.As(err, &d) && d.timeout():
+	case errors.As(err, &d) && timedOut(d):
 		return "connect timed out"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &ne) && ne.Timeout():
 		return "timed out"
@@ -218,7 +213,7 @@ func errorKind(err error) string {
 		return "connection reset"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "connection closed"
-	case malformed(err):
+	case errors.As(err, &bad):
 		return "the answer is not HTTP"
 	case errors.As(err, &d):
 		return "cannot connect"

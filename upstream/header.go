@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sluice/upstream/h1"
 )
 
 // Names are in canonical form throughout: net/http made them so.
@@ -46,33 +48,27 @@ func passable(name string) bool {
 	return true
 }
 
-// requestHeader builds what the upstream gets. It never changes or keeps the
-// client's map, but shares its values.
-func (u *Upstream) requestHeader(client http.Header, requestID string) http.Header {
-	h := make(http.Header, 10)
+// requestFields appends to h what the upstream gets of a client's header, and
+// what is ours.
+func (u *Upstream) requestFields(h []h1.Field, client http.Header, requestID string) []h1.Field {
 	named := client["Connection"]
+	typed := false
 	for k, vv := range client {
 		if len(vv) == 0 || !u.mayPass(k, vv) || (len(named) > 0 && connectionNames(named, k)) {
 			continue
 		}
-		h[k] = vv
+		typed = typed || k == hdrContentType
+		for _, v := range vv {
+			h = append(h, h1.Field{Name: k, Value: v})
+		}
 	}
-	vals := make([]string, 0, 4)
-	set := func(k, v string) {
-		vals = append(vals, v)
-		h[k] = vals[len(vals)-1 : len(vals) : len(vals)]
-	}
-	if h[hdrContentType] == nil {
-		set(hdrContentType, "application/json")
-	}
-	if h["User-Agent"] == nil {
-		h["User-Agent"] = nil // present without a value: net/http then sends none of its own
+	if !typed {
+		h = append(h, h1.Field{Name: hdrContentType, Value: jsonType})
 	}
 	// A compressed event stream would arrive in one burst.
-	set("Accept-Encoding", "identity")
-	set(hdrRequestID, requestID)
+	h = append(h, h1.Field{Name: "Accept-Encoding", Value: "identity"}, h1.Field{Name: hdrRequestID, Value: requestID})
 	if u.auth != "" {
-		set(hdrAuth, u.auth)
+		h = append(h, h1.Field{Name: hdrAuth, Value: u.auth})
 	}
 	return h
 }
@@ -123,23 +119,18 @@ func validTraceparent(s string) bool {
 }
 
 // responseHeader picks what the client may see of an answer.
-func (u *Upstream) responseHeader(up http.Header) http.Header {
+func (u *Upstream) responseHeader(up []h1.Field) http.Header {
 	h := make(http.Header, 4)
-	named := up["Connection"]
-	for k, vv := range up {
-		if len(vv) == 0 {
-			continue
-		}
-		switch {
+	for _, f := range up {
+		v := f.Value
+		switch k := f.Name; {
 		case k == hdrContentType, k == hdrEncoding:
 		case k == hdrRetryAfter:
-			v := cleanRetryAfter(vv[0])
-			if v == "" {
+			if v = cleanRetryAfter(v); v == "" {
 				continue
 			}
-			vv = []string{v}
 		case k == hdrRetryMS:
-			if cleanRetryMS(vv[0]) == "" {
+			if cleanRetryMS(v) == "" {
 				continue
 			}
 		case strings.HasPrefix(k, "X-Ratelimit-"):
@@ -151,12 +142,22 @@ func (u *Upstream) responseHeader(up http.Header) http.Header {
 		default:
 			continue
 		}
-		if len(named) > 0 && connectionNames(named, k) {
+		if namedByConnection(up, f.Name) {
 			continue
 		}
-		h[k] = vv
+		h[f.Name] = append(h[f.Name], v)
 	}
 	return h
+}
+
+// namedByConnection tells whether an answer says that k is for this connection only.
+func namedByConnection(up []h1.Field, k string) bool {
+	for i := range up {
+		if up[i].Name == "Connection" && connectionNames([]string{up[i].Value}, k) {
+			return true
+		}
+	}
+	return false
 }
 
 // maxRetryAfter clamps what an upstream asks clients to wait.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	"sluice/upstream/h1"
 	"sluice/upstream/wire"
 )
 
@@ -181,12 +182,11 @@ func sleepState(page []byte) (found, awake bool) {
 
 // get fetches u with the upstream's credential. Redirects are not followed.
 func (e *endpoint) get(ctx context.Context, set *settings, u *url.URL) (status int, body []byte, err error) {
-	h := http.Header{"Accept": {"application/json, text/plain"}, "Accept-Encoding": {"identity"}, "User-Agent": {"sluice-check"}}
+	fields := []h1.Field{{Name: "Accept", Value: "application/json, text/plain"}, {Name: "Accept-Encoding", Value: "identity"}, {Name: "User-Agent", Value: "sluice-check"}}
 	if set.auth != "" {
-		h[hdrAuth] = []string{set.auth}
+		fields = append(fields, h1.Field{Name: hdrAuth, Value: set.auth})
 	}
-	req := (&http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
-	resp, err := set.carrier.RoundTrip(req)
+	resp, err := set.carrier.Do(ctx, &h1.Request{Method: http.MethodGet, URL: u, Fields: fields})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -195,5 +195,5 @@ func (e *endpoint) get(ctx context.Context, set *settings, u *url.URL) (status i
 	if err != nil {
 		return 0, nil, err
 	}
-	return resp.StatusCode, body, nil
+	return resp.Status, body, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -15,15 +14,11 @@ import (
 // answer must not hold the process back.
 const readyMax = 2 * time.Second
 
-// drainTime is how long an answer that has ended may take to end its
-// connection's turn, so that the connection can be used again.
-const drainTime = 250 * time.Millisecond
-
 // PoolOptions configure a Pool. The zero value is usable.
 type PoolOptions struct {
 	Log *slog.Logger // nil = discard
 
-	carrier func(carrierKey) (carrier, error) // for tests; nil = newTransport
+	carrier func(carrierKey) (carrier, error) // for tests; nil = newCarrier
 	gate    retryGate                         // nil = every retry is allowed
 }
 
@@ -34,11 +29,9 @@ type Pool struct {
 	newCarrier func(carrierKey) (carrier, error)
 	gate       retryGate
 
-	ctx    context.Context // of the check loops and drains
+	ctx    context.Context // of the check loops
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	life   sync.Mutex // held to add to wg, so that Close can wait for it
-	ended  bool       // guarded by life
 
 	mu     sync.Mutex // guards what follows, and serialises Apply
 	ups    map[string]*Upstream
@@ -56,7 +49,7 @@ func NewPool(o PoolOptions) *Pool {
 		p.log = slog.New(slog.DiscardHandler)
 	}
 	if p.newCarrier == nil {
-		p.newCarrier = newTransport
+		p.newCarrier = newCarrier
 	}
 	if p.gate == nil {
 		p.gate = func(context.Context, *Upstream, *Attempt) bool { return true }
@@ -94,7 +87,7 @@ func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 			}
 			old := e.set.Swap(n.sets[i])
 			if old != nil && old.carrier != n.sets[i].carrier {
-				old.carrier.CloseIdleConnections()
+				old.carrier.Close()
 			}
 		}
 		ups[n.up.cfg.Name] = n.up
@@ -109,7 +102,7 @@ func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 	for k, e := range p.eps {
 		if eps[k] == nil {
 			e.stop()
-			e.set.Load().carrier.CloseIdleConnections()
+			e.set.Load().carrier.Close()
 		}
 	}
 	p.ups, p.eps = ups, eps
@@ -231,45 +224,9 @@ func (p *Pool) Close() {
 	eps := p.eps
 	p.closed = true
 	p.mu.Unlock()
-	p.life.Lock()
-	p.ended = true
-	p.life.Unlock()
 	p.cancel()
 	p.wg.Wait()
 	for _, e := range eps {
-		e.set.Load().carrier.CloseIdleConnections()
+		e.set.Load().carrier.Close()
 	}
 }
-
-// drain reads an ended answer's connection to its end in the background, so
-// that it can be used again; what does not end soon is cut by cancel.
-func (p *Pool) drain(body io.ReadCloser, cancel context.CancelCauseFunc) {
-	p.life.Lock()
-	if p.ended {
-		p.life.Unlock()
-		cancel(errClosed)
-		body.Close()
-		return
-	}
-	p.wg.Add(1)
-	p.life.Unlock()
-	go func() {
-		defer p.wg.Done()
-		stop := context.AfterFunc(p.ctx, func() { cancel(errClosed) })
-		defer stop()
-		t := time.AfterFunc(drainTime, func() { cancel(errDrained) })
-		defer t.Stop()
-		buf := readPool.Get().(*[readSize]byte)
-		for left := 64 << 10; left > 0; {
-			n, err := body.Read(buf[:])
-			if left -= n; err != nil {
-				break
-			}
-		}
-		readPool.Put(buf)
-		cancel(errDrained)
-		body.Close()
-	}()
-}
-
-var errDrained = errors.New("the answer has ended")

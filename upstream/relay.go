@@ -11,35 +11,45 @@ import (
 
 // answer relays a 2xx. What it is, is told by its first byte: content types lie.
 func (c *call) answer() verdict {
-	if e := c.resp.Header.Get(hdrEncoding); e != "" && e != "identity" {
+	if e := c.resp.Get(hdrEncoding); e != "" && e != "identity" {
 		return c.relayOpaque()
 	}
-	buf := readPool.Get().(*[readSize]byte)
-	defer readPool.Put(buf)
-	n := 0
-	for {
-		m, err := c.resp.Body.Read(buf[n:])
-		n += m
-		if m > 0 {
-			c.x.w.touch()
+	start, err := c.next()
+	kind := wire.Sniff(start)
+	if kind == wire.KindEmpty && err == nil {
+		// Keep what came until it tells.
+		held := getBytes()
+		defer putBytes(held)
+		for kind == wire.KindEmpty && err == nil && len(*held) < readSize {
+			*held = append(*held, start...)
+			start, err = c.next()
+			kind = wire.Sniff(append(*held, start...))
 		}
-		kind := wire.Sniff(buf[:n])
-		switch {
-		case kind == wire.KindEvents:
-			return c.relayStream(buf[:], n, err)
-		case kind == wire.KindJSON, kind == wire.KindOther, n == len(buf):
-			return c.relayUnary(buf[:n], err)
-		case err == nil:
-		case err == io.EOF && n == 0 && c.x.req.Head.Stream:
-			c.att.Err = err
-			return verdict{outcome: Truncated, fail: madeFailure(Truncated), retry: true}
-		case err == io.EOF:
-			c.att.Err = errors.New("the upstream sent an empty answer")
-			return verdict{outcome: Invalid, fail: madeFailure(Invalid), retry: true}
-		default:
-			return c.broken(err)
-		}
+		*held = append(*held, start...)
+		start = *held
 	}
+	switch {
+	case kind == wire.KindEvents:
+		return c.relayStream(start, err)
+	case kind == wire.KindJSON, kind == wire.KindOther, err == nil:
+		return c.relayUnary(start, err)
+	case err != io.EOF:
+		return c.broken(err)
+	case len(start) == 0 && c.x.req.Head.Stream:
+		c.att.Err = err
+		return verdict{outcome: Truncated, fail: madeFailure(Truncated), retry: true}
+	}
+	c.att.Err = errors.New("the upstream sent an empty answer")
+	return verdict{outcome: Invalid, fail: madeFailure(Invalid), retry: true}
+}
+
+// next waits for more of the answer; what it returns holds until the next call.
+func (c *call) next() ([]byte, error) {
+	p, err := c.resp.Body.Next()
+	if len(p) > 0 {
+		c.x.w.touch()
+	}
+	return p, err
 }
 
 // broken is a connection that failed before the commit point.
@@ -60,17 +70,17 @@ func (c *call) commit(stream bool, length int64, contentType string) {
 	x.w.arm()
 	x.res.TTFT = x.w.written
 	x.res.Served, x.res.Endpoint, x.res.Stream = c.att.Target, c.ep.base, stream
-	x.res.Status = c.resp.StatusCode
+	x.res.Status = c.resp.Status
 	if x.open {
 		x.res.Status = http.StatusOK
 		return
 	}
 	x.open = true
-	h := c.u.responseHeader(c.resp.Header)
+	h := c.u.responseHeader(c.resp.Fields)
 	if contentType != "" {
 		h[hdrContentType] = []string{contentType}
 	}
-	x.sink.Commit(Meta{Status: c.resp.StatusCode, Header: h, Stream: stream, Length: length,
+	x.sink.Commit(Meta{Status: c.resp.Status, Header: h, Stream: stream, Length: length,
 		Target: c.att.Target, Endpoint: c.ep.base, Attempts: x.calls})
 }
 
@@ -94,17 +104,18 @@ func (c *call) write(p []byte) bool {
 // yield gives the request's body back once the answer streams and the carrier
 // has read all of it.
 func (c *call) yield() {
-	if !c.src.consumed() {
+	if b, ok := c.resp.Body.(interface{ holds() bool }); ok && b.holds() {
 		return
 	}
-	c.src.release()
+	c.out.Body = nil
 	putBytes(c.edited)
 	c.edited = nil
 	c.x.release()
 }
 
-// relayStream follows an event stream to its end: n bytes of buf have been read.
-func (c *call) relayStream(buf []byte, n int, err error) verdict {
+// relayStream follows an event stream to its end. p has been read, err is how
+// that read ended.
+func (c *call) relayStream(p []byte, err error) verdict {
 	x := c.x
 	c.stream = streamPool.Get().(*wire.Stream)
 	c.stream.Reset(wire.StreamOptions{
@@ -115,16 +126,15 @@ func (c *call) relayStream(buf []byte, n int, err error) verdict {
 	x.w.stream = c.stream
 	x.w.mu.Unlock()
 	for {
-		if n > 0 {
-			if v, over := c.feed(buf[:n]); over {
+		if len(p) > 0 {
+			if v, over := c.feed(p); over {
 				return v
 			}
 		}
 		if err != nil {
 			return c.streamEnd(err)
 		}
-		n, err = c.resp.Body.Read(buf)
-		x.w.touch()
+		p, err = c.next()
 	}
 }
 
@@ -136,7 +146,7 @@ func (c *call) feed(p []byte) (v verdict, over bool) {
 	out := s.Feed(p)
 	if !x.w.answered {
 		if info, before, failed := s.Error(); failed && before {
-			return c.refused(&refused{info: info, header: c.resp.Header}), true
+			return c.refused(&refused{info: info, header: c.resp.Fields}), true
 		}
 		if x.w.waiting && s.Stats().Events > 0 {
 			x.w.arrived()
@@ -197,8 +207,7 @@ func (c *call) endUncommitted(eof bool) verdict {
 // streamDone ends the client's answer at [DONE] at once; the connection may
 // still come to its end in the background. w.mu is held.
 func (c *call) streamDone() verdict {
-	c.kept = true
-	c.x.pool.drain(c.resp.Body, c.cancel)
+	c.resp.Body.Finish()
 	return c.delivered()
 }
 
@@ -229,7 +238,7 @@ func (c *call) streamEnd(err error) verdict {
 		out := s.EOF()
 		if !x.w.answered {
 			if info, before, failed := s.Error(); failed && before {
-				return c.refused(&refused{info: info, header: c.resp.Header})
+				return c.refused(&refused{info: info, header: c.resp.Fields})
 			}
 			return c.endUncommitted(true)
 		}

@@ -73,7 +73,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 func (c *wirePipe) options() PoolOptions {
-	return PoolOptions{carrier: func(carrierKey) (carrier, error) { return c, nil }}
+	return PoolOptions{carrier: func(carrierKey) (carrier, error) { return overNetHTTP(c, false), nil }}
 }
 
 // stamps records when the client got what, in seconds since the start.

@@ -16,10 +16,13 @@ const maxHeld = 1 << 20
 // of it; a larger one is passed on as it comes. start has been read, err is how
 // that read ended.
 func (c *call) relayUnary(start []byte, err error) verdict {
+	if err == io.EOF {
+		return c.judge(start)
+	}
 	held := getBytes()
 	defer putBytes(held)
 	b := append(*held, start...)
-	if n := c.resp.ContentLength; n > int64(cap(b)) && n <= maxHeld {
+	if n := c.resp.Length; n > int64(cap(b)) && n <= maxHeld {
 		b = append(make([]byte, 0, n+1), b...)
 	}
 	for err == nil && len(b) <= maxHeld {
@@ -46,7 +49,7 @@ func (c *call) judge(b []byte) verdict {
 	v, info := wire.UnaryVerdict(b, c.x.req.API, c.set.dialect)
 	switch v {
 	case wire.VerdictError:
-		r := &refused{info: info, header: c.resp.Header}
+		r := &refused{info: info, header: c.resp.Fields}
 		if info.Nested {
 			r.body = bytes.Clone(b)
 		}
@@ -104,7 +107,7 @@ func (c *call) undelivered() verdict {
 func (c *call) relayLarge(b []byte) verdict {
 	var tail wire.Tail
 	tail.Feed(b)
-	length := c.resp.ContentLength
+	length := c.resp.Length
 	if !c.deliver(b, length, jsonType) {
 		return c.undelivered()
 	}
@@ -133,7 +136,7 @@ func (c *call) relayOpaque() verdict {
 		}
 		return c.broken(err)
 	}
-	if !c.deliver(b[:n], c.resp.ContentLength, "") {
+	if !c.deliver(b[:n], c.resp.Length, "") {
 		return c.undelivered()
 	}
 	c.yield()

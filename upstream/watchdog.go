@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +38,7 @@ type watchdog struct {
 	timer    *time.Timer
 	armed    time.Duration // since start; when the timer fires
 	closed   bool
-	cancel   context.CancelCauseFunc // of the attempt; nil between attempts
+	cancel   func(cause error) // ends the attempt; nil between attempts
 	limits   Timeouts
 	begun    time.Duration // since start; of the attempt
 	waiting  bool          // no event or header yet: FirstByte applies
@@ -58,7 +57,7 @@ func (w *watchdog) now() time.Duration { return time.Since(w.start) }
 func (w *watchdog) touch() { w.last.Store(int64(w.now())) }
 
 // begin starts the clock of an attempt.
-func (w *watchdog) begin(t Timeouts, cancel context.CancelCauseFunc) {
+func (w *watchdog) begin(t Timeouts, cancel func(cause error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cancel, w.limits, w.waiting, w.stream = cancel, t, true, nil
