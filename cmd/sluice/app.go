@@ -45,8 +45,10 @@ type app struct {
 	data    *server.Server
 	control *control.Controller
 	admin   http.Handler
-	version string
-	replica string
+	// adminDone is closed when the admin listener shuts down.
+	adminDone chan struct{}
+	version   string
+	replica   string
 }
 
 // appOptions are what differs between serve and demo.
@@ -75,7 +77,7 @@ func tune() {
 // table. What it opened is closed by close, also after an error.
 func newApp(ctx context.Context, cfg *config.Config, o appOptions) (a *app, err error) {
 	tune()
-	a = &app{cfg: cfg, log: newLogger(cfg, o.stderr), live: &router.Live{}, reg: prometheus.NewRegistry(), version: o.version}
+	a = &app{cfg: cfg, log: newLogger(cfg, o.stderr), live: &router.Live{}, reg: prometheus.NewRegistry(), version: o.version, adminDone: make(chan struct{})}
 	host, _ := os.Hostname()
 	a.replica = host + "-" + uuid.NewString()[:8]
 	defer func() {
@@ -113,7 +115,7 @@ func newApp(ctx context.Context, cfg *config.Config, o appOptions) (a *app, err 
 		Control: a.control, Store: a.store, Pool: a.pool, Live: a.live, Recorder: a.rec, Pins: a.sticky,
 		Metrics: promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: a.reg}),
 		Token:   cfg.Admin.Token.Reveal(), BasePath: cfg.Admin.BasePath, Listen: cfg.Admin.Listen,
-		Log: a.log, Extra: o.extra, Badge: o.badge, Version: a.version, AuthKeys: !cfg.AuthNone(),
+		Log: a.log, Extra: o.extra, Badge: o.badge, Version: a.version, AuthKeys: !cfg.AuthNone(), Done: a.adminDone,
 	})
 	return a, err
 }
@@ -255,6 +257,7 @@ func (a *app) run(ctx context.Context, ready func(data, adm net.Addr)) error {
 	g, gctx := errgroup.WithContext(work)
 	adminSrv := &http.Server{Handler: a.admin, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	adminSrv.RegisterOnShutdown(func() { close(a.adminDone) }) // ends the streams of events
 	g.Go(func() error { return a.control.Run(gctx) })
 	g.Go(func() error { return a.sticky.WatchKills(gctx, func([]sticky.KillEntry) { a.control.Notify() }) })
 	g.Go(func() error { return a.sticky.WatchState(gctx, func(sticky.State) { a.control.Notify() }) })

@@ -19,13 +19,13 @@ func TestRandomCalls(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := &randomCalls{gateway: *g, rt: rt}
 		r.t = rt
-		for range rapid.IntRange(1, 12).Draw(rt, "calls") {
+		for range rapid.IntRange(1, 8).Draw(rt, "calls") {
 			r.one()
 		}
-		if rows, err := g.store.VerifyAudit(t.Context()); err != nil {
-			rt.Fatalf("after %d audit rows: %v", rows, err)
-		}
 	})
+	if rows, err := g.store.VerifyAudit(t.Context()); err != nil {
+		t.Errorf("after %d audit rows: %v", rows, err)
+	}
 }
 
 type randomCalls struct {
