@@ -77,7 +77,7 @@ CREATE INDEX audit_actor ON audit (actor, seq);
 
 -- The ledger: one row per request.
 CREATE TABLE events (
-    request_id        TEXT   NOT NULL PRIMARY KEY,
+    request_id        TEXT   NOT NULL PRIMARY KEY, -- UUIDv7: sorts by time
     created_at        BIGINT NOT NULL,
     client_request_id TEXT   NOT NULL,
     api               TEXT   NOT NULL,
@@ -115,7 +115,6 @@ CREATE TABLE events (
     cost_nano         BIGINT, -- of the priced attempts, NULL = price unknown for all of them
     estimated         BIGINT NOT NULL
 );
-CREATE INDEX events_created ON events (created_at);
 
 -- The calls of requests that made more or other than one plain call; the
 -- figures of a single call are its request's own row.

@@ -22,13 +22,19 @@ type statement struct {
 	stmt *sql.Stmt // nil on PostgreSQL
 }
 
-func (st *statement) exec(ctx context.Context, args []any) error {
+// exec answers how many rows it wrote.
+func (st *statement) exec(ctx context.Context, args []any) (int64, error) {
+	var res sql.Result
+	var err error
 	if st.stmt != nil {
-		_, err := st.stmt.ExecContext(ctx, args...)
-		return err
+		res, err = st.stmt.ExecContext(ctx, args...)
+	} else {
+		res, err = st.tx.ExecContext(ctx, st.text, args...)
 	}
-	_, err := st.tx.ExecContext(ctx, st.text, args...)
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
 }
 
 func (st *statement) query(ctx context.Context, args []any) (*sql.Rows, error) {
@@ -106,7 +112,10 @@ func placeholders(rows, cols int, numbered bool) string {
 }
 
 func (s *Store) insertAll(ctx context.Context, tx *sql.Tx, into, conflict string, rows [][]any) error {
-	return s.inBatches(ctx, tx, into, conflict, rows, func(st *statement, args []any) error { return st.exec(ctx, args) })
+	return s.inBatches(ctx, tx, into, conflict, rows, func(st *statement, args []any) error {
+		_, err := st.exec(ctx, args)
+		return err
+	})
 }
 
 // adding gives the ON CONFLICT clause of an additive table.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,9 +49,27 @@ func (s *Store) WriteEvents(ctx context.Context, evs []metrics.Event) error {
 	if len(rows) == 0 {
 		return nil
 	}
+	// In the order of their ids, so that writers of overlapping batches wait for
+	// each other instead of locking each other out.
+	slices.SortFunc(rows, func(a, b []any) int { return strings.Compare(a[0].(string), b[0].(string)) })
+	err := s.writeBatch(ctx, batch, rows, s.insertNew)
+	if errors.Is(err, errStored) {
+		return s.writeBatch(ctx, batch, rows, s.insertMissing)
+	}
+	return err
+}
+
+// errStored says that a row of the batch is stored already: an earlier commit
+// whose answer was lost. It is rare, and finding out which is what costs.
+var errStored = errors.New("an event is stored already")
+
+// insertFunc stores rows and answers the ids of those that were not there before.
+type insertFunc func(ctx context.Context, tx *sql.Tx, rows [][]any) (fresh []string, err error)
+
+func (s *Store) writeBatch(ctx context.Context, batch map[string]*metrics.Event, rows [][]any, insert insertFunc) error {
 	var sums *rollup
 	err := s.tx(ctx, "write events", func(ctx context.Context, tx *sql.Tx) error {
-		fresh, err := s.insertEvents(ctx, tx, rows)
+		fresh, err := insert(ctx, tx, rows)
 		if err != nil {
 			return err
 		}
@@ -85,8 +105,25 @@ func plainCall(e *metrics.Event) bool {
 	return a.Outcome == e.Outcome && a.Upstream == e.Upstream && a.Endpoint == e.Endpoint && a.Variant == e.Served && a.Reason == ""
 }
 
-// insertEvents answers the ids of the rows that were not there before.
-func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, rows [][]any) (fresh []string, err error) {
+// insertNew expects every row to be new, and fails with errStored when one is not.
+func (s *Store) insertNew(ctx context.Context, tx *sql.Tx, rows [][]any) (fresh []string, err error) {
+	var stored int64
+	err = s.inBatches(ctx, tx, intoEvents, "ON CONFLICT (request_id) DO NOTHING", rows, func(st *statement, args []any) error {
+		n, err := st.exec(ctx, args)
+		stored += n
+		return err
+	})
+	if err == nil && stored != int64(len(rows)) {
+		return nil, errStored
+	}
+	for _, r := range rows {
+		fresh = append(fresh, r[0].(string))
+	}
+	return fresh, err
+}
+
+// insertMissing lets the database say which rows were new.
+func (s *Store) insertMissing(ctx context.Context, tx *sql.Tx, rows [][]any) (fresh []string, err error) {
 	const rest = "ON CONFLICT (request_id) DO NOTHING RETURNING request_id"
 	err = s.inBatches(ctx, tx, intoEvents, rest, rows, func(st *statement, args []any) error {
 		rs, err := st.query(ctx, args)

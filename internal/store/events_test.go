@@ -268,16 +268,22 @@ func TestExperimentStats(t *testing.T) {
 	})
 }
 
+// idAt is a request id in the form of a UUIDv7 of that time.
+func idAt(t time.Time, n int) string {
+	ms := fmt.Sprintf("%012x", t.UnixMilli())
+	return fmt.Sprintf("%s-%s-7000-8000-%012x", ms[:8], ms[8:], n)
+}
+
 func TestRetention(t *testing.T) {
 	engines(t, func(t *testing.T, o store.Options) {
 		o.Now = func() time.Time { return noon.Add(40 * 24 * time.Hour) }
 		s := open(t, o)
 		var evs []metrics.Event
 		for i := range 1500 {
-			evs = append(evs, event(fmt.Sprint("r", i), nil))
+			evs = append(evs, event(idAt(noon, i), nil))
 		}
 		write(t, s, evs...)
-		write(t, s, event("new", func(e *metrics.Event) { e.Time = o.Now() }))
+		write(t, s, event(idAt(o.Now(), 0), func(e *metrics.Event) { e.Time = o.Now() }))
 		n, err := s.Retain(t.Context(), store.Retention{})
 		if err != nil || n != 1500 {
 			t.Fatalf("deleted %d, %v", n, err)

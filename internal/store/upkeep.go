@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -131,12 +132,16 @@ func (s *Store) Retain(ctx context.Context, r Retention) (deleted int64, err err
 }
 
 func (s *Store) deleteEvents(ctx context.Context, before int64) (n int64, err error) {
-	const some = `SELECT request_id FROM events WHERE created_at < $1 ORDER BY created_at, request_id LIMIT 1000`
+	// Request ids are UUIDv7 and sort by time, so the primary key serves as the
+	// index of times; the time itself is checked too.
+	const some = `SELECT request_id FROM events WHERE request_id < $1 AND created_at < $2 ORDER BY request_id LIMIT 1000`
+	bound := fmt.Sprintf("%012x", max(before, 0)/1000)
+	bound = bound[:8] + "-" + bound[8:]
 	err = s.tx(ctx, "retention", func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `DELETE FROM attempts WHERE request_id IN (`+some+`)`, before); err != nil {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM attempts WHERE request_id IN (`+some+`)`, bound, before); err != nil {
 			return err
 		}
-		res, err := tx.ExecContext(ctx, `DELETE FROM events WHERE request_id IN (`+some+`)`, before)
+		res, err := tx.ExecContext(ctx, `DELETE FROM events WHERE request_id IN (`+some+`)`, bound, before)
 		if err != nil {
 			return err
 		}
