@@ -12,11 +12,11 @@ const tick = (text) => (parseFloat(text.replace('$', '')) === 0 ? '0' : text.rep
 
 const span = (ms) => (ms < 110_000 ? `${Math.round(ms / 1000)} s ago` : `${Math.round(ms / 60_000)} min ago`);
 
-/** A round number at or above v: 1, 2, 2.5, 5 times a power of ten. */
+/** A round number above v, with a little room: 1, 2, 2.5, 5 times a power of ten. */
 function ceiling(v) {
   if (!(v > 0)) return 1;
   const p = 10 ** Math.floor(Math.log10(v));
-  return [1, 2, 2.5, 5, 10].find((m) => m * p >= v * 1.02) * p;
+  return [1, 2, 2.5, 5, 10, 20].find((m) => m * p >= v * 1.02) * p;
 }
 
 export class Chart {
