@@ -45,6 +45,8 @@ func outcomeOf(f *upstream.Failure) upstream.Outcome {
 		return upstream.BudgetExceeded
 	case "queue_full":
 		return upstream.QueueFull
+	case "no_ready_endpoint":
+		return upstream.NoEndpoint
 	case "shutting_down":
 		return upstream.ShuttingDown
 	case "internal_error":

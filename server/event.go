@@ -32,11 +32,26 @@ func (x *exchange) event() metrics.Event {
 		ev.KeyID, ev.Tenant = x.key.ID, x.key.Tenant
 	}
 	x.eventPlan(&ev)
-	ev.Attempts = make([]metrics.Attempt, len(res.Attempts))
+	ev.Attempts = make([]metrics.Attempt, 0, len(res.Attempts))
 	for i := range res.Attempts {
-		ev.Attempts[i] = attempt(&res.Attempts[i])
+		if called(&res.Attempts[i]) {
+			ev.Attempts = append(ev.Attempts, attempt(&res.Attempts[i]))
+		}
 	}
 	return ev
+}
+
+// called tells a call from a target that had no endpoint to be called.
+func called(a *upstream.Attempt) bool { return a.Endpoint != "" }
+
+// calls is the number of calls that were made.
+func (x *exchange) calls() (n int) {
+	for i := range x.result.Attempts {
+		if called(&x.result.Attempts[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 func (x *exchange) eventPlan(ev *metrics.Event) {

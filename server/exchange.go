@@ -38,7 +38,7 @@ type exchange struct {
 	began    time.Time             // of the first attempt
 	epoch    atomic.Pointer[epoch] // of the attempt that has not sent its first byte
 
-	refused *upstream.Failure // by the gateway, before any attempt
+	refused *upstream.Failure // by the gateway itself; wins while nothing is committed
 	result  upstream.Result
 	size    int // of the request body
 }
@@ -75,7 +75,7 @@ func (x *exchange) finish() {
 		x.result.Failure = failure(500, "internal_error", "The gateway failed; the request id tells its operator where.")
 	}
 	x.sent()
-	if f := x.refused; f != nil {
+	if f := x.refused; f != nil && !x.result.Committed {
 		x.result.Failure, x.result.Status, x.result.Outcome = f, f.Status, outcomeOf(f)
 	}
 	if f := x.result.Failure; f != nil && !x.result.Committed && x.result.Outcome != upstream.Canceled {
@@ -90,7 +90,7 @@ func (x *exchange) finish() {
 
 func (x *exchange) answerHeadersOfFailure() {
 	if x.plan.Model != nil && x.cur != nil {
-		x.answerHeaders(x.w.Header(), upstream.Meta{Attempts: len(x.result.Attempts)})
+		x.answerHeaders(x.w.Header(), upstream.Meta{Attempts: x.calls()})
 	}
 }
 
@@ -143,10 +143,16 @@ func (x *exchange) route(body []byte) *upstream.Failure {
 		return routeFailure(err)
 	}
 	x.plan, x.cur, x.reason = plan, plan.Variant, string(plan.Decision.Reason)
-	if name, denied := x.cur.Target.Upstream.DeniedField(&x.head, body); denied {
-		return paramFailure(name, "The member "+name+" controls the engine and is not accepted from clients here.")
+	return x.denied(x.cur)
+}
+
+// denied refuses a member of the body that v's upstream does not take from clients.
+func (x *exchange) denied(v *router.CompiledVariant) *upstream.Failure {
+	name, denied := v.Target.Upstream.DeniedField(&x.head, x.query.Body)
+	if !denied {
+		return nil
 	}
-	return nil
+	return paramFailure(name, "The member "+name+" controls the engine and is not accepted from clients here.")
 }
 
 func routeFailure(err error) *upstream.Failure {
@@ -180,63 +186,6 @@ func (x *exchange) do(body []byte) {
 	}
 	x.began = time.Now()
 	x.result = x.s.cfg.Doer.Do(ctx, &req, k)
-}
-
-// next is asked before every attempt (upstream.Request.Next). It reads the kill
-// flags of the table that is current now, not of the one the request began with.
-func (x *exchange) next(n int, last *upstream.Attempt, same bool) (upstream.Target, string, bool) {
-	x.sent()
-	now := x.enter()
-	reason := ""
-	if n > 0 {
-		reason = "retry"
-	}
-	if n > 0 && !same {
-		if x.fellBack {
-			x.sent()
-			return upstream.Target{}, "", false
-		}
-		x.fellBack, reason = true, "fallback"
-	}
-	if x.fellBack {
-		fb := router.Fallback(now, &x.plan)
-		if fb == nil {
-			x.fellBack = x.cur != x.plan.Variant
-			x.sent()
-			return upstream.Target{}, "", false
-		}
-		x.cur = fb
-	} else if now != x.table {
-		if v, why := router.Recheck(now, &x.plan); why != "" {
-			if x.cur != v {
-				reason = why
-			}
-			x.cur, x.reason = v, why
-		}
-	}
-	return x.cur.Target, reason, true
-}
-
-// enter counts the attempt to come under the revision that is current, and
-// returns its table. The second look makes sure that whoever waits for older
-// attempts after a swap has seen this one.
-func (x *exchange) enter() *router.Table {
-	for {
-		now := x.s.cfg.Live.Load()
-		e := x.s.epochs.enter(now.Revision)
-		if x.s.cfg.Live.Load() == now {
-			x.epoch.Store(e)
-			return now
-		}
-		e.leave()
-	}
-}
-
-// sent ends the time in which the attempt may still be decided again.
-func (x *exchange) sent() {
-	if e := x.epoch.Swap(nil); e != nil {
-		e.leave()
-	}
 }
 
 // clientRequestID accepts up to 128 printable characters; anything else is not logged.

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"sluice/router"
+	"sluice/upstream"
+)
+
+// next is asked before every attempt (upstream.Request.Next). It reads the kill
+// flags of the table that is current now, not of the one the request began with.
+func (x *exchange) next(n int, _ *upstream.Attempt, same bool) (upstream.Target, string, bool) {
+	x.sent()
+	v, reason := x.choose(x.enter(), n, same)
+	if v == nil {
+		x.sent()
+		return upstream.Target{}, "", false
+	}
+	x.cur = v
+	return v.Target, reason, true
+}
+
+// choose is the variant of the attempt to come and why it is not simply the
+// assigned one's first; nil when none is left. What stands for an assigned
+// variant that was killed or masked comes before a declared fallback.
+func (x *exchange) choose(now *router.Table, n int, same bool) (v *router.CompiledVariant, reason string) {
+	standing, why := router.Recheck(now, &x.plan)
+	fallback := standing.Fallback
+	if why == "" {
+		standing = x.plan.Variant
+	}
+	onFallback := x.fellBack && fallback != nil && fallback.Name == x.cur.Name
+	switch {
+	case why != "" && standing.Name != x.cur.Name && !onFallback:
+		if x.refused = x.denied(standing); x.refused != nil {
+			return nil, ""
+		}
+		x.reason = why
+		return standing, why
+	case n == 0:
+		return standing, ""
+	case !same && (x.fellBack || fallback == nil || x.denied(fallback) != nil):
+		return nil, ""
+	case !same:
+		x.fellBack = true
+		return fallback, "fallback"
+	case onFallback:
+		return fallback, "retry"
+	case x.fellBack && standing.Name != x.cur.Name:
+		return nil, "" // the fallback was killed too
+	}
+	return standing, "retry"
+}
+
+// enter counts the attempt to come under the revision that is current, and
+// returns its table. The second look makes sure that whoever waits for older
+// attempts after a swap has seen this one.
+func (x *exchange) enter() *router.Table {
+	for {
+		now := x.s.cfg.Live.Load()
+		e := x.s.epochs.enter(now.Revision)
+		if x.s.cfg.Live.Load() == now {
+			x.epoch.Store(e)
+			return now
+		}
+		e.leave()
+	}
+}
+
+// sent ends the time in which the attempt may still be decided again.
+func (x *exchange) sent() {
+	if e := x.epoch.Swap(nil); e != nil {
+		e.leave()
+	}
+}
