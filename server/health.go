@@ -1,6 +1,13 @@
 package server
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
+
+// firstChecks is how long the first checks of the endpoints may hold back the
+// readiness of a process that has a table.
+const firstChecks = 2 * time.Second
 
 // healthz says that the process lives; it depends on nothing.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
@@ -18,7 +25,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		status, code = "draining", http.StatusServiceUnavailable
 	case t == nil:
 		status, code = "no configuration yet", http.StatusServiceUnavailable
-	case s.cfg.Ready != nil && !s.cfg.Ready():
+	case !s.checked():
 		status, code = "first endpoint checks are running", http.StatusServiceUnavailable
 	}
 	var degraded []string
@@ -37,4 +44,19 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	writeJSON(w, code, out)
+}
+
+// checked says whether the first checks have had their time. It stays true: an
+// upstream that is added later and does not answer must not make every replica
+// unready at once.
+func (s *Server) checked() bool {
+	if s.cfg.Ready == nil || s.ready.Load() {
+		return true
+	}
+	now := time.Now().UnixNano()
+	s.loaded.CompareAndSwap(0, now)
+	if s.cfg.Ready() || now-s.loaded.Load() >= int64(firstChecks) {
+		s.ready.Store(true)
+	}
+	return s.ready.Load()
 }

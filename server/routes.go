@@ -10,12 +10,16 @@ import (
 
 // routes is the whole surface of the data listener.
 func (s *Server) routes() http.Handler {
-	r := chi.NewRouter()
+	mux := chi.NewRouter()
 	both := func(method, path string, h http.HandlerFunc) {
 		// With and without /v1, with and without the trailing slash: one policy for all.
 		for _, p := range []string{"/v1" + path, path} {
-			r.Method(method, p, h)
-			r.Method(method, p+"/", h)
+			mux.Method(method, p, h)
+			mux.Method(method, p+"/", h)
+			if method == http.MethodGet {
+				mux.Head(p, h)
+				mux.Head(p+"/", h)
+			}
 		}
 	}
 	for _, api := range []wire.API{wire.Chat, wire.Completions, wire.Embeddings, wire.Responses} {
@@ -25,20 +29,28 @@ func (s *Server) routes() http.Handler {
 	both(http.MethodGet, "/models/{id}", s.getModel)
 	// A model's name may hold slashes (org/name).
 	for _, p := range []string{"/v1/models/*", "/models/*"} {
-		r.Get(p, s.getModel)
+		mux.Get(p, s.getModel)
+		mux.Head(p, s.getModel)
 	}
-	r.Get("/healthz", s.healthz)
-	r.Get("/readyz", s.readyz)
-	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
+	for p, h := range map[string]http.HandlerFunc{"/healthz": s.healthz, "/readyz": s.readyz} {
+		mux.Get(p, h)
+		mux.Head(p, h)
+	}
+	mux.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, newRequestID(), failure(http.StatusNotFound, "not_found", "There is no "+cut(r.URL.Path, 100)+" here; the API is below /v1."))
 	})
-	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		allow := "GET, HEAD"
+		if mux.Match(chi.NewRouteContext(), http.MethodPost, r.URL.Path) {
+			allow = "POST"
+		}
+		w.Header().Set("Allow", allow)
 		s.writeError(w, newRequestID(), failure(http.StatusMethodNotAllowed, "method_not_allowed", cut(r.Method, 20)+" is not allowed on "+cut(r.URL.Path, 100)+"."))
 	})
 	if len(s.cfg.CORSOrigins) > 0 {
-		return s.cors(r)
+		return s.cors(mux)
 	}
-	return r
+	return mux
 }
 
 // cut shortens what a client sent before it is quoted back.

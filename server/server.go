@@ -31,6 +31,7 @@ type Config struct {
 	// Degraded names what is missing, for /readyz?verbose; nil: nothing ever.
 	Degraded func() []string
 	// Ready reports whether every endpoint's first check has returned; nil: yes.
+	// It is asked until it says so, for at most 2 s after the first table.
 	Ready func() bool
 
 	AuthKeys       bool          // auth.data: keys
@@ -76,6 +77,8 @@ type Server struct {
 	buffered atomic.Int64
 	inflight atomic.Int64
 	draining atomic.Bool
+	ready    atomic.Bool  // the first checks are over; it is never taken back
+	loaded   atomic.Int64 // Unix nanoseconds since when a table is known to be there, 0 = none
 	cancel   context.CancelCauseFunc
 	epochs   epochs
 }
@@ -115,6 +118,9 @@ func (s *Server) Quiesced(ctx context.Context, rev int64) { s.epochs.wait(ctx, r
 
 // Serve accepts on ln until Shutdown; it returns nil after a shutdown.
 func (s *Server) Serve(ln net.Listener) error {
+	if s.cfg.Live.Load() != nil {
+		s.loaded.CompareAndSwap(0, time.Now().UnixNano())
+	}
 	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
