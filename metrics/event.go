@@ -36,9 +36,9 @@ type Event struct {
 	Outcome         string
 	Status          int
 	Stream          bool
-	TTFT            time.Duration // 0 = none
+	TTFT            time.Duration // from the first attempt's start; 0 = none
 	Duration        time.Duration
-	Overhead        time.Duration // gateway's own time before the first attempt
+	Overhead        time.Duration // gateway's own time before the first attempt; not what the client took to send
 	FinishReason    string
 	RetryCount      int // x-stainless-retry-count
 	Attempts        []Attempt

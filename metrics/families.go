@@ -84,7 +84,7 @@ func newFamilies() *families {
 
 	f.unpriced = f.counter("sluice_unpriced_requests_total", "Requests with tokens whose price is not configured, by the upstream that used them.", []string{"model", "upstream"})
 	f.anomalies = f.counter("sluice_usage_anomalies_total", "Impossible token counts from an upstream that were clamped.", []string{"upstream"})
-	f.overhead = f.histogram("sluice_gateway_overhead_seconds", "The gateway's own time before the first attempt.", overheadBuckets, []string{"api"})
+	f.overhead = f.histogram("sluice_gateway_overhead_seconds", "The gateway's own time before the first attempt, without the time the client took to send the request.", overheadBuckets, []string{"api"})
 	f.attempts = f.counter("sluice_attempts_total", "Calls to endpoints by the assigned variant and what the call came to.", []string{"model", "experiment", "variant", "upstream", "outcome"})
 	f.upstream = f.counter("sluice_upstream_requests_total", "Calls to an upstream and what they came to.", []string{"upstream", "outcome"})
 	f.upstreamSec = f.histogram("sluice_upstream_request_duration_seconds", "Duration of calls to an upstream.", durationBuckets, []string{"upstream"})

@@ -81,14 +81,18 @@ func (t *armTable) request(a *arm, api string, oc int) {
 // perOutputToken is the mean time per token after the first of the answering
 // attempt; only whole answers say something about the engine's pace.
 func perOutputToken(e *Event, oc int) (seconds float64, ok bool) {
-	if oc != 0 || len(e.Attempts) == 0 || e.Duration <= e.TTFT {
+	if oc != 0 || len(e.Attempts) == 0 {
 		return 0, false
+	}
+	answering := e.Duration - e.TTFT
+	if begun := e.Attempts[0].Start; !begun.IsZero() {
+		answering -= begun.Sub(e.Time) // TTFT counts from there
 	}
 	last := &e.Attempts[len(e.Attempts)-1]
-	if !last.HasUsage || last.Output < 2 {
+	if answering <= 0 || !last.HasUsage || last.Output < 2 {
 		return 0, false
 	}
-	return (e.Duration - e.TTFT).Seconds() / float64(last.Output-1), true
+	return answering.Seconds() / float64(last.Output-1), true
 }
 
 // attempts books what every call did, to the assigned variant.

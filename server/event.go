@@ -21,7 +21,7 @@ func (x *exchange) event() metrics.Event {
 		ev.Revision = x.table.Revision
 	}
 	if !x.began.IsZero() {
-		ev.Overhead = x.began.Sub(x.start)
+		ev.Overhead = x.began.Sub(x.start) - x.reading
 	}
 	if v := x.r.Header["X-Stainless-Retry-Count"]; len(v) == 1 {
 		if n, err := strconv.Atoi(v[0]); err == nil && n >= 0 && n < 1000 {

@@ -40,7 +40,8 @@ type exchange struct {
 
 	refused *upstream.Failure // by the gateway itself; wins while nothing is committed
 	result  upstream.Result
-	size    int // of the request body
+	size    int           // of the request body
+	reading time.Duration // until the client had sent it
 }
 
 func newRequestID() string {
@@ -112,8 +113,10 @@ func (x *exchange) serve() {
 	if x.refused = checkHeaders(x.r); x.refused != nil {
 		return
 	}
+	asked := time.Now()
 	body, release, f, err := x.s.readBody(x.w, x.r)
 	defer release()
+	x.reading = time.Since(asked)
 	if x.refused = f; f != nil {
 		return
 	}
