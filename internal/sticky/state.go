@@ -3,6 +3,7 @@ package sticky
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 )
@@ -152,7 +153,11 @@ func (s *Store) change(next health) {
 	case Down:
 		s.log.Warn("sticky store is away; serving without it", "error", next.reason, "queued_pins", s.queue.len())
 	case Refilling:
-		s.log.Warn("sticky store is empty; refilling its pins")
+		level := slog.LevelWarn
+		if old.initial { // as every embedded store begins
+			level = slog.LevelInfo
+		}
+		s.log.Log(s.ctx, level, "sticky store is empty; refilling its pins")
 	case Up:
 		s.log.Info("sticky store is up", "after", next.since.Sub(old.since).Round(time.Millisecond).String(), "queued_pins", s.queue.len())
 		s.queue.wake()
