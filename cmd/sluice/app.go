@@ -252,6 +252,12 @@ func (a *app) run(ctx context.Context, ready func(data, adm net.Addr)) error {
 	if err != nil {
 		return errors.Join(err, dataLn.Close())
 	}
+	var metricsLn net.Listener
+	if addr := a.cfg.Metrics.Listen; addr != "" {
+		if metricsLn, err = listen(addr, "metrics.listen"); err != nil {
+			return errors.Join(err, dataLn.Close(), adminLn.Close())
+		}
+	}
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
 	g, gctx := errgroup.WithContext(work)
@@ -259,22 +265,17 @@ func (a *app) run(ctx context.Context, ready func(data, adm net.Addr)) error {
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
 	adminSrv.RegisterOnShutdown(func() { close(a.adminDone) }) // ends the streams of events
 	g.Go(func() error { return a.control.Run(gctx) })
-	g.Go(func() error { return a.sticky.WatchKills(gctx, func([]sticky.KillEntry) { a.control.Notify() }) })
-	g.Go(func() error { return a.sticky.WatchState(gctx, func(sticky.State) { a.control.Notify() }) })
 	g.Go(func() error { return a.rec.Run(gctx) })
 	g.Go(func() error { return a.retain(gctx) })
 	g.Go(func() error { return a.data.Serve(dataLn) })
 	g.Go(func() error { return ignoreClosed(adminSrv.Serve(adminLn)) })
 	var metricsSrv *http.Server
-	if addr := a.cfg.Metrics.Listen; addr != "" {
-		ln, err := listen(addr, "metrics.listen")
-		if err != nil {
-			return errors.Join(err, dataLn.Close(), adminLn.Close())
-		}
+	if metricsLn != nil {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{EnableOpenMetrics: true}))
-		metricsSrv = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-		g.Go(func() error { return ignoreClosed(metricsSrv.Serve(ln)) })
+		metricsSrv = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+			ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+		g.Go(func() error { return ignoreClosed(metricsSrv.Serve(metricsLn)) })
 	}
 	a.pool.Ready(ctx, 2*time.Second)
 	a.log.Info("serving", "version", a.version, "data", dataLn.Addr().String(), "admin", adminLn.Addr().String(),

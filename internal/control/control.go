@@ -152,10 +152,6 @@ func New(o Options) (*Controller, error) {
 	}, nil
 }
 
-// Notify asks Run to look for news now; it never blocks. Nothing needs it but
-// a caller that knows better than the stores' own notices.
-func (c *Controller) Notify() { poke(c.wake) }
-
 func poke(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
