@@ -31,7 +31,7 @@ type Event struct {
 	Analysed        bool
 	Generation      int
 	KeyID, Tenant   string
-	Upstream        string // that answered
+	Upstream        string // that answered, or failed last
 	Endpoint        string
 	Outcome         string
 	Status          int

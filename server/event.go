@@ -38,6 +38,9 @@ func (x *exchange) event() metrics.Event {
 			ev.Attempts = append(ev.Attempts, attempt(&res.Attempts[i]))
 		}
 	}
+	if n := len(ev.Attempts); ev.Endpoint == "" && n > 0 {
+		ev.Endpoint = ev.Attempts[n-1].Endpoint // whose failure is the answer
+	}
 	return ev
 }
 

@@ -93,6 +93,9 @@ func TestDeniedFieldsOfEveryTarget(t *testing.T) {
 		if n := a.Counts().Calls; n != 0 {
 			t.Errorf("the fallback got %d calls with a member that it denies", n)
 		}
+		if ev := p.rec.wait(t, 1)[0]; ev.Upstream != "v2" || ev.Endpoint != b.URL() {
+			t.Errorf("the record of a failed request names %s %q, want v2 %q", ev.Upstream, ev.Endpoint, b.URL())
+		}
 	})
 	t.Run("kill", func(t *testing.T) {
 		p, a, b := setup(t)
