@@ -47,9 +47,9 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	}
 	release = func() { s.buffered.Add(-held); held = 0 }
 
+	// The deadline is BoundBody's at first. It ends with the body only: what is
+	// left of one that is given up must not be waited for.
 	rc := http.NewResponseController(w)
-	rc.SetReadDeadline(time.Now().Add(s.cfg.ReadTimeout))
-	defer rc.SetReadDeadline(time.Time{})
 	size := int64(4096)
 	if r.ContentLength >= 0 {
 		size = min(r.ContentLength+1, 1<<20)
@@ -80,6 +80,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		}
 		switch {
 		case err == io.EOF:
+			rc.SetReadDeadline(time.Time{})
 			return body, release, nil, nil
 		case err != nil:
 			return nil, release, bodyFailure(err), err

@@ -93,6 +93,7 @@ func (s *Server) writeError(w http.ResponseWriter, requestID string, f *upstream
 		h.Set("Content-Type", f.ContentType)
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
+	s.boundWrite(w)
 	if f.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}

@@ -72,7 +72,10 @@ func (x *exchange) finish() {
 			panic(v)
 		}
 		x.s.cfg.Log.Error("panic while serving a request", "request_id", x.id, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-		x.result.Outcome, x.result.Status, x.result.Abort = upstream.InternalError, http.StatusInternalServerError, x.result.Committed
+		x.result.Outcome, x.result.Abort = upstream.InternalError, x.result.Committed
+		if !x.result.Committed {
+			x.result.Status = http.StatusInternalServerError
+		}
 		x.result.Failure = failure(500, "internal_error", "The gateway failed; the request id tells its operator where.")
 	}
 	x.sent()
@@ -84,7 +87,9 @@ func (x *exchange) finish() {
 		x.s.writeError(x.w, x.id, f)
 	}
 	x.s.cfg.Recorder.Record(x.event())
-	if x.result.Abort {
+	// Who went away may have closed one direction only and be reading still:
+	// returning would answer with an empty 200.
+	if x.result.Abort || x.result.Outcome == upstream.Canceled {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -97,7 +102,7 @@ func (x *exchange) answerHeadersOfFailure() {
 
 // canceled ends an exchange whose client is gone before anything was tried.
 func (x *exchange) canceled() {
-	x.result.Outcome, x.result.Status, x.result.Abort = upstream.Canceled, 499, true
+	x.result.Outcome, x.result.Status = upstream.Canceled, 499
 }
 
 func (x *exchange) serve() {

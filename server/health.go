@@ -11,7 +11,7 @@ const firstChecks = 2 * time.Second
 
 // healthz says that the process lives; it depends on nothing.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	s.writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // readyz says that traffic may come: a table is loaded, the first checks of the
@@ -43,7 +43,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 			out["revision"] = t.Revision
 		}
 	}
-	writeJSON(w, code, out)
+	s.writeJSON(w, code, out)
 }
 
 // checked says whether the first checks have had their time. It stays true: an

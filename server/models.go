@@ -47,7 +47,7 @@ func (s *Server) listModels(w http.ResponseWriter, r *http.Request) {
 	if list == nil {
 		list = []modelObject{}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
+	s.writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
 func (s *Server) getModel(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request) {
 	name = strings.TrimSuffix(name, "/")
 	for _, m := range list {
 		if m.ID == name {
-			writeJSON(w, http.StatusOK, m)
+			s.writeJSON(w, http.StatusOK, m)
 			return
 		}
 	}
@@ -74,7 +74,8 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request) {
 	s.writeError(w, w.Header().Get("X-Request-Id"), f)
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
+	s.boundWrite(w)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	e := json.NewEncoder(w)

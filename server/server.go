@@ -90,7 +90,7 @@ func New(c Config) (*Server, error) {
 	}
 	c.defaults()
 	s := &Server{cfg: c}
-	s.handler = s.routes()
+	s.handler = BoundBody(s.routes(), c.ReadTimeout)
 	base, cancel := context.WithCancelCause(context.Background())
 	s.cancel = cancel
 	s.http = &http.Server{

@@ -17,7 +17,6 @@ type sink struct {
 	deadline time.Time // until which writes may take now
 	renew    time.Duration
 	stream   bool
-	at       time.Time // of the commit
 }
 
 // Commit sends the headers of design.md section 5.
@@ -35,7 +34,8 @@ func (k *sink) Commit(m upstream.Meta) {
 	} else if m.Length >= 0 {
 		h["Content-Length"] = []string{strconv.FormatInt(m.Length, 10)}
 	}
-	k.at = time.Now()
+	// Do says so too, but not if it panics.
+	k.x.result.Committed, k.x.result.Status = true, m.Status
 	k.w.WriteHeader(m.Status)
 }
 
