@@ -261,8 +261,7 @@ func (a *app) run(ctx context.Context, ready func(data, adm net.Addr)) error {
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
 	g, gctx := errgroup.WithContext(work)
-	adminSrv := &http.Server{Handler: a.admin, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	adminSrv := sideServer(a.admin, sideBody, a.log)
 	adminSrv.RegisterOnShutdown(func() { close(a.adminDone) }) // ends the streams of events
 	g.Go(func() error { return a.control.Run(gctx) })
 	g.Go(func() error { return a.rec.Run(gctx) })
@@ -273,8 +272,7 @@ func (a *app) run(ctx context.Context, ready func(data, adm net.Addr)) error {
 	if metricsLn != nil {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{EnableOpenMetrics: true}))
-		metricsSrv = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-			ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+		metricsSrv = sideServer(mux, sideBody, a.log)
 		g.Go(func() error { return ignoreClosed(metricsSrv.Serve(metricsLn)) })
 	}
 	a.pool.Ready(ctx, 2*time.Second)
@@ -304,6 +302,16 @@ func (a *app) run(ctx context.Context, ready func(data, adm net.Addr)) error {
 	}
 	a.log.Info("stopped")
 	return err
+}
+
+// sideBody is how long the listeners beside the data plane wait for a body.
+const sideBody = 15 * time.Second
+
+// sideServer is a listener beside the data plane. No client holds one of its
+// connections by sending half a request.
+func sideServer(h http.Handler, body time.Duration, log *slog.Logger) *http.Server {
+	return &http.Server{Handler: server.BoundBody(h, body), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 }
 
 // retain drops what is older than it needs to be, once an hour.
