@@ -17,6 +17,9 @@ func (x *exchange) event() metrics.Event {
 		Model: "other", Bucket: -1, Reason: x.reason, Outcome: string(res.Outcome), Status: res.Status,
 		Stream: res.Stream || x.head.Stream, TTFT: res.TTFT, Duration: time.Since(x.start), FinishReason: res.Finish, Endpoint: res.Endpoint,
 	}
+	if !ev.Stream {
+		ev.TTFT = 0 // a whole answer has no first token of its own
+	}
 	if x.table != nil {
 		ev.Revision = x.table.Revision
 	}

@@ -43,6 +43,9 @@ func (a *API) newAPI(r chi.Router) huma.API {
 	return api
 }
 
+// matchOptional marks operations that need no If-Match: rollback, kill and pause.
+const matchOptional = "match_optional"
+
 // register adds an operation. Its input takes the body, if any, by bodyOf.
 func register[I, O any](a *API, api huma.API, op huma.Operation, h func(context.Context, *I) (*O, error)) {
 	op.Errors = append(op.Errors, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity)
@@ -50,7 +53,10 @@ func register[I, O any](a *API, api huma.API, op huma.Operation, h func(context.
 		op.Errors = append(op.Errors, http.StatusBadRequest, http.StatusServiceUnavailable)
 	}
 	if _, ok := reflect.TypeFor[I]().FieldByName("IfMatch"); ok {
-		op.Errors = append(op.Errors, http.StatusPreconditionFailed, http.StatusPreconditionRequired)
+		op.Errors = append(op.Errors, http.StatusPreconditionFailed)
+		if op.Metadata[matchOptional] != true {
+			op.Errors = append(op.Errors, http.StatusPreconditionRequired)
+		}
 	}
 	slices.Sort(op.Errors)
 	op.Errors = slices.Compact(op.Errors)
@@ -95,7 +101,7 @@ func (a *API) finish(r chi.Router, api huma.API) error {
 	for _, op := range ops {
 		for _, p := range op.Parameters {
 			// Not so for huma, which would answer 422 instead of 428.
-			p.Required = p.Required || p.In == "header" && p.Name == "If-Match"
+			p.Required = p.Required || p.In == "header" && p.Name == "If-Match" && op.Metadata[matchOptional] != true
 		}
 	}
 	asJSON, err := json.Marshal(doc)

@@ -60,6 +60,7 @@ func (a *API) registerVerbs(api huma.API) {
 		op := huma.Operation{
 			OperationID: v.name + "-experiment", Method: http.MethodPost, Path: "/experiments/{key}:" + v.name,
 			Summary: v.summary, Tags: []string{"experiments"}, Errors: []int{404, 409},
+			Metadata: map[string]any{matchOptional: v.star},
 		}
 		register(a, api, takes[verbBody](api, op, !v.variant), func(ctx context.Context, in *verbIn) (*experimentOut, error) { return a.verb(ctx, v, in) })
 	}
