@@ -103,8 +103,8 @@ func BenchmarkOpenStream(b *testing.B) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapInuse + m.StackInuse)
 	}
+	before := memory()
 	for b.Loop() {
-		before := memory()
 		var open, done sync.WaitGroup
 		for range streams {
 			open.Add(1)

@@ -16,7 +16,9 @@ import (
 
 // B054: the client goes in every phase; the upstream sees its connection
 // closed, no further attempt is made, nothing stays in flight.
-func TestCancelInEveryPhase(t *testing.T) {
+func TestCancelInEveryPhase(t *testing.T) { eachCarrier(t, cancelInEveryPhase) }
+
+func cancelInEveryPhase(t *testing.T, o PoolOptions) {
 	tests := []struct {
 		name  string
 		body  string
@@ -71,7 +73,7 @@ func TestCancelInEveryPhase(t *testing.T) {
 				cancel := func() { mu.Lock(); left = time.Now(); mu.Unlock(); stop(cause) }
 				up := newPeer(t, func(tn *turn) { tt.serve(tn, cancel) })
 				good := okPeer(t)
-				p, ups := pool(t, Config{Name: "a", Endpoints: []string{up.url()}}, Config{Name: "b", Endpoints: []string{good.url()}})
+				p, ups := poolWith(t, o, Config{Name: "a", Endpoints: []string{up.url()}}, Config{Name: "b", Endpoints: []string{good.url()}})
 				rec := &recorder{onCommit: func() { time.AfterFunc(10*time.Millisecond, cancel) }}
 				res := p.Do(ctx, request(t, tt.body, to(ups["a"]), to(ups["b"])), rec)
 				seen := <-up.gone
@@ -184,7 +186,9 @@ func TestCancelBetweenAttempts(t *testing.T) {
 }
 
 // B062, B064: nothing is left behind by any kind of end.
-func TestNothingLeaks(t *testing.T) {
+func TestNothingLeaks(t *testing.T) { eachCarrier(t, nothingLeaks) }
+
+func nothingLeaks(t *testing.T, o PoolOptions) {
 	kinds := map[string]func(tn *turn, cancel func()){
 		"ok":       func(tn *turn, _ func()) { tn.reply(200, "application/json", okBody) },
 		"stream":   func(tn *turn, _ func()) { tn.head(200, "text/event-stream"); tn.chunk(wholeStream(3)); tn.finish() },
@@ -217,7 +221,7 @@ func TestNothingLeaks(t *testing.T) {
 		kind, _, _ := bytes.Cut(tn.body[bytes.Index(tn.body, []byte(`"user":"`))+8:], []byte(`"`))
 		kinds[string(kind)](tn, c.(context.CancelFunc))
 	})
-	p, ups := pool(t, Config{Name: "a", Endpoints: []string{up.url()}})
+	p, ups := poolWith(t, o, Config{Name: "a", Endpoints: []string{up.url()}})
 	run := func(n int) {
 		var wg sync.WaitGroup
 		slots := make(chan struct{}, 16)

@@ -116,7 +116,9 @@ func (fx fixture) deliver(tn *turn, body []byte) {
 
 // TestFixtures plays every recorded stream through Do, alone and with a second
 // endpoint that works.
-func TestFixtures(t *testing.T) {
+func TestFixtures(t *testing.T) { eachCarrier(t, playFixtures) }
+
+func playFixtures(t *testing.T, o PoolOptions) {
 	for name, fx := range loadFixtures(t) {
 		if name == "long_for_cancel" {
 			continue // TestCancelMidStreamFixture
@@ -125,7 +127,7 @@ func TestFixtures(t *testing.T) {
 			t.Parallel()
 			body := readFixture(t, fx.Upstream.File)
 			bad := newPeer(t, func(tn *turn) { fx.deliver(tn, body) })
-			p, ups := pool(t, Config{Name: "a", Dialect: wire.Dialect(fx.Dialect), Endpoints: []string{bad.url()}})
+			p, ups := poolWith(t, o, Config{Name: "a", Dialect: wire.Dialect(fx.Dialect), Endpoints: []string{bad.url()}})
 			res, rec := do(t, p, request(t, string(fx.Request), to(ups["a"])))
 			fx.check(t, res, rec, body)
 
@@ -133,7 +135,7 @@ func TestFixtures(t *testing.T) {
 				return
 			}
 			good := okPeer(t)
-			p, ups = pool(t,
+			p, ups = poolWith(t, o,
 				Config{Name: "a", Dialect: wire.Dialect(fx.Dialect), Endpoints: []string{bad.url()}},
 				Config{Name: "b", Endpoints: []string{good.url()}})
 			res, rec = do(t, p, request(t, string(fx.Request), to(ups["a"]), to(ups["b"])))
@@ -263,7 +265,9 @@ func TestErrorInFirstEventWithServerCode(t *testing.T) {
 }
 
 // The client of this fixture leaves after 40 events.
-func TestCancelMidStreamFixture(t *testing.T) {
+func TestCancelMidStreamFixture(t *testing.T) { eachCarrier(t, cancelMidStreamFixture) }
+
+func cancelMidStreamFixture(t *testing.T, o PoolOptions) {
 	fx := loadFixtures(t)["long_for_cancel"]
 	events := bytes.SplitAfter(readFixture(t, fx.Upstream.File), []byte("\n\n"))
 	up := newPeer(t, func(tn *turn) {
@@ -273,7 +277,7 @@ func TestCancelMidStreamFixture(t *testing.T) {
 		}
 		tn.hang()
 	})
-	p, ups := pool(t, Config{Name: "a", Endpoints: []string{up.url()}})
+	p, ups := poolWith(t, o, Config{Name: "a", Endpoints: []string{up.url()}})
 	want := len(bytes.Join(events[:41], nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -224,6 +224,13 @@ func (r *recorder) text() string {
 	return r.body.String()
 }
 
+// eachCarrier runs f with the client for plain HTTP that is used, and with the
+// one over net/http that is used with TLS.
+func eachCarrier(t *testing.T, f func(t *testing.T, o PoolOptions)) {
+	t.Run("h1", func(t *testing.T) { f(t, PoolOptions{}) })
+	t.Run("nethttp", func(t *testing.T) { f(t, PoolOptions{carrier: newTransport}) })
+}
+
 // pool returns a pool with these upstreams, checked.
 func pool(t testing.TB, cfgs ...Config) (*Pool, map[string]*Upstream) {
 	t.Helper()

@@ -12,7 +12,9 @@ import (
 )
 
 // B012: what an answer is, is told by its bytes.
-func TestAnswerOfAnotherKind(t *testing.T) {
+func TestAnswerOfAnotherKind(t *testing.T) { eachCarrier(t, answerOfAnotherKind) }
+
+func answerOfAnotherKind(t *testing.T, o PoolOptions) {
 	gz := func(s string) string {
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)
@@ -56,7 +58,7 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 					}
 					tn.reply(200, tt.contentType, tt.body, tt.headers...)
 				})
-				p, ups := pool(t, Config{Name: "a", Endpoints: []string{up.url()}})
+				p, ups := poolWith(t, o, Config{Name: "a", Endpoints: []string{up.url()}})
 				res, rec := do(t, p, request(t, tt.request, to(ups["a"])))
 				if res.Outcome != Success || res.Stream != tt.stream || rec.text() != tt.body {
 					t.Fatalf("outcome %s, stream %v, %d bytes of %d; %v", res.Outcome, res.Stream, len(rec.text()), len(tt.body), res.Attempts[0].Err)

@@ -11,7 +11,9 @@ import (
 )
 
 // B056: the upstream closes a kept connection as the next request is written.
-func TestStaleConnection(t *testing.T) {
+func TestStaleConnection(t *testing.T) { eachCarrier(t, staleConnection) }
+
+func staleConnection(t *testing.T, o PoolOptions) {
 	for _, tt := range []struct {
 		name string
 		end  func(*turn)
@@ -31,7 +33,7 @@ func TestStaleConnection(t *testing.T) {
 				}
 				tn.reply(200, "application/json", okBody)
 			}
-			p, ups := pool(t, Config{Name: "a", Endpoints: []string{up.url()}})
+			p, ups := poolWith(t, o, Config{Name: "a", Endpoints: []string{up.url()}})
 			asked := 0
 			for range 10 {
 				r := request(t, tt.body, to(ups["a"]))
