@@ -1,14 +1,17 @@
 package wire
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
 )
 
 // Conversation hashes what stays the same over the turns of one conversation:
-// the system text and the first user message, as the client wrote them. ok is
-// false when there is no user message. The caller mixes in the key.
+// the system text and the first user message. Text counts as what it says, not
+// as how it is written: clients send the first turn as a string and later as
+// parts, or mark a part for a cache. ok is false when there is no user message.
+// The caller mixes in the key.
 func (h *Head) Conversation(body []byte) (id [16]byte, ok bool) {
 	sum := sha256.New()
 	switch h.API {
@@ -16,14 +19,14 @@ func (h *Head) Conversation(body []byte) (id [16]byte, ok bool) {
 		ok = hashTurns(sum, body, h.messages)
 	case Completions:
 		if ok = given(body, h.prompt); ok {
-			hashPart(sum, 'u', body[h.prompt.start:h.prompt.end])
+			hashTurn(sum, 'u', body, h.prompt)
 		}
 	case Responses:
 		if given(body, h.instructions) {
-			hashPart(sum, 's', body[h.instructions.start:h.instructions.end])
+			hashTurn(sum, 's', body, h.instructions)
 		}
 		if isString(body, h.input.start, h.input.end) {
-			hashPart(sum, 'u', body[h.input.start:h.input.end])
+			hashTurn(sum, 'u', body, h.input)
 			ok = true
 		} else {
 			ok = hashTurns(sum, body, h.input)
@@ -52,10 +55,10 @@ func hashTurns(sum hash.Hash, b []byte, list span) bool {
 			continue
 		}
 		if user {
-			hashPart(sum, 'u', b[content.start:content.end])
+			hashTurn(sum, 'u', b, content)
 			return true
 		}
-		hashPart(sum, 's', b[content.start:content.end])
+		hashTurn(sum, 's', b, content)
 	}
 	return false
 }
@@ -70,6 +73,59 @@ func turn(b []byte, i int) (role, content span) {
 		}
 	}
 	return role, content
+}
+
+// hashTurn hashes what one message says: a string is one text, a list has a part
+// for each element.
+func hashTurn(sum hash.Hash, role byte, b []byte, content span) {
+	hashPart(sum, role, nil)
+	if b[content.start] != '[' {
+		hashValue(sum, b, content)
+		return
+	}
+	for a := arrayAt(b, content.start); a.next(); {
+		v := span{a.val, a.end()}
+		if text := partText(b, v); text.end > 0 {
+			v = text
+		}
+		hashValue(sum, b, v)
+	}
+}
+
+// partText is the text of a content part that is nothing but text; end is 0 for
+// any other value.
+func partText(b []byte, part span) (text span) {
+	plain := false
+	for o := objectAt(b, part.start); o.next(); {
+		switch {
+		case o.is("type"):
+			plain = stringIs(b, o.val, o.end(), "text") || stringIs(b, o.val, o.end(), "input_text")
+		case o.is("text") && b[o.val] == '"':
+			text = o.value()
+		}
+	}
+	if !plain {
+		return span{}
+	}
+	return text
+}
+
+// hashValue hashes a string as the text it stands for, anything else as written.
+func hashValue(sum hash.Hash, b []byte, v span) {
+	raw := b[v.start:v.end]
+	if !isString(b, v.start, v.end) {
+		hashPart(sum, 'v', raw)
+		return
+	}
+	text := raw[1 : len(raw)-1]
+	if bytes.IndexByte(text, '\\') >= 0 {
+		var ok bool
+		if text, ok = appendUnescaped(make([]byte, 0, len(text)), text); !ok {
+			hashPart(sum, 'v', raw)
+			return
+		}
+	}
+	hashPart(sum, 't', text)
 }
 
 // hashPart keeps the parts apart by kind and length.

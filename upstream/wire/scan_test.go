@@ -202,7 +202,14 @@ func TestConversation(t *testing.T) {
 		"other system":         {wire.Chat, chat(dev + "," + u1), false},
 		"no system":            {wire.Chat, chat(u1), false},
 		"other user":           {wire.Chat, chat(sys + `,{"role":"user","content":"ho"}`), false},
-		"parts":                {wire.Chat, chat(sys + `,{"role":"user","content":[{"type":"text","text":"hi"}]}`), false},
+		"parts":                {wire.Chat, chat(sys + `,{"role":"user","content":[{"type":"text","text":"hi"}]}`), true},
+		"system in parts":      {wire.Chat, chat(`{"role":"system","content":[{"type":"text","text":"S"}]},` + u1), true},
+		"a part marked":        {wire.Chat, chat(sys + `,{"role":"user","content":[ {"text" : "hi", "cache_control":{"type":"ephemeral"}, "type":"text"} ]}`), true},
+		"escaped":              {wire.Chat, chat(sys + `,{"role":"user","content":"\u0068i"}`), true},
+		"two parts":            {wire.Chat, chat(sys + `,{"role":"user","content":[{"type":"text","text":"h"},{"type":"text","text":"i"}]}`), false},
+		"with an image":        {wire.Chat, chat(sys + `,{"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"data:1"}}]}`), false},
+		"not text":             {wire.Chat, chat(sys + `,{"role":"user","content":[{"type":"x","text":"hi"}]}`), false},
+		"bad escape":           {wire.Chat, chat(sys + `,{"role":"user","content":"\q"}`), false},
 		"text moved":           {wire.Chat, chat(`{"role":"system","content":""},{"role":"user","content":"Shi"}`), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -211,6 +218,11 @@ func TestConversation(t *testing.T) {
 				t.Errorf("id %s, first %s, want same = %v", got, first, tc.same)
 			}
 		})
+	}
+	text, items := id(t, wire.Responses, `{"input":"p","instructions":"i"}`), id(t, wire.Responses,
+		`{"instructions":"i","input":[{"role":"user","content":[{"type":"input_text","text":"p"}]},{"role":"assistant","content":"x"}]}`)
+	if text != items {
+		t.Errorf("input as text %s, as items %s", text, items)
 	}
 	for name, tc := range map[string]struct {
 		api  wire.API
