@@ -148,9 +148,7 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 		return nil, &DialError{err}
 	}
 	e := &exchange{ctx: ctx, client: c}
-	if ctx.Done() != nil {
-		e.stop = onEnd(ctx, e.kill)
-	}
+	e.stop = onEnd(ctx, e.kill)
 	if err := e.connect(r); err != nil {
 		e.end()
 		return nil, e.cause(err)
@@ -166,10 +164,14 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 }
 
 // onEnd is context.AfterFunc, but asks a context that has an AfterFunc of its
-// own directly.
+// own directly: package context would make a channel first. It returns nil for a
+// context without an end.
 func onEnd(ctx context.Context, f func()) (stop func() bool) {
 	if a, ok := ctx.(interface{ AfterFunc(func()) func() bool }); ok {
 		return a.AfterFunc(f)
+	}
+	if ctx.Done() == nil {
+		return nil
 	}
 	return context.AfterFunc(ctx, f)
 }
@@ -181,11 +183,13 @@ type exchange struct {
 	ctx    context.Context
 	stop   func() bool // ends the watch over ctx; nil without
 	c      *conn       // for the caller's goroutine
+	out    sending
 	resp   Response
 	in     buffer
 	f      framing
 	view   []byte // content that Read has not passed on yet
 	err    error  // sticky
+	began  bool   // an interim answer came
 	keep   bool   // the connection may be used again after the body
 
 	mu     sync.Mutex

@@ -103,22 +103,24 @@ type sending struct {
 // roundTrip writes the request, whose head is in buf, and reads the head of the
 // answer.
 func (e *exchange) roundTrip(r *Request, buf *[]byte) error {
-	var s sending
+	s := &e.out
 	if len(*buf)+len(r.Body) <= oneWrite {
 		*buf = append(*buf, r.Body...)
 		_, s.err = e.c.Write(*buf)
 	} else {
 		s.bufs = net.Buffers{*buf, r.Body}
-		s.err = e.write(&s)
+		s.err = e.write(s)
 	}
 	reused := e.c.used
 	if s.err != nil {
 		// The server may have answered before it stopped reading.
 		e.c.SetReadDeadline(time.Now().Add(afterWriteError))
 	}
-	empty, err := e.readHead(r, &s)
-	var bad *ProtocolError
-	if err == nil || errors.As(err, &bad) {
+	empty, err := e.readHead(r.Method)
+	if err == nil {
+		return nil
+	}
+	if bad := (*ProtocolError)(nil); errors.As(err, &bad) {
 		return err
 	}
 	if s.err != nil {
@@ -147,13 +149,14 @@ func (e *exchange) write(s *sending) error {
 
 // readHead reads the head of the final answer. empty tells that not one byte of
 // any came.
-func (e *exchange) readHead(r *Request, s *sending) (empty bool, err error) {
-	empty = true
+func (e *exchange) readHead(method string) (empty bool, err error) {
+	s := &e.out
 	for range maxInformational {
-		n, err := e.awaitHead(&empty)
+		n, none, err := e.awaitHead()
 		if err != nil {
-			return empty, err
+			return none && !e.began, err
 		}
+		e.began = true
 		h, err := parseHead(e.in.b[e.in.r:e.in.r+n], &e.resp)
 		if err != nil {
 			return false, err
@@ -163,7 +166,10 @@ func (e *exchange) readHead(r *Request, s *sending) (empty bool, err error) {
 		case st == http.StatusSwitchingProtocols:
 			return false, malformed("it switches protocols")
 		case st >= 200:
-			e.frame(h, r.Method, s.err == nil && s.bufs == nil)
+			if s.err != nil {
+				e.c.SetReadDeadline(time.Time{})
+			}
+			e.frame(h, method, s.err == nil && s.bufs == nil)
 			return false, nil
 		}
 		if s.bufs != nil && s.err == nil {
@@ -173,22 +179,22 @@ func (e *exchange) readHead(r *Request, s *sending) (empty bool, err error) {
 	return false, malformed("it has more than %d interim answers", maxInformational)
 }
 
-// awaitHead waits until a whole head is in the buffer and returns its length.
-func (e *exchange) awaitHead(empty *bool) (int, error) {
+// awaitHead waits until a whole head is in the buffer and returns its length;
+// none tells that nothing came.
+func (e *exchange) awaitHead() (n int, none bool, err error) {
 	seen, line := 0, 0
 	for {
 		if e.in.len() > 0 {
-			*empty = false
 			n, err := findHead(e.in.b[e.in.r:min(e.in.w, e.in.r+maxHead)], &seen, &line)
 			if n > 0 || err != nil {
-				return n, err
+				return n, false, err
 			}
 			if e.in.len() >= maxHead {
-				return 0, malformed("its header is larger than %d bytes", maxHead)
+				return 0, false, malformed("its header is larger than %d bytes", maxHead)
 			}
 		}
 		if err := e.c.fill(&e.in); err != nil {
-			return 0, err
+			return 0, e.in.len() == 0, err
 		}
 	}
 }
