@@ -107,12 +107,17 @@ type Verdict uint8
 const (
 	VerdictOK      Verdict = iota
 	VerdictError           // an error object under a 200
-	VerdictInvalid         // empty or not JSON
+	VerdictInvalid         // empty or not a JSON object
 	VerdictEvents          // an event stream under another label: feed it to a Stream
 )
 
+// emptyList tells that v is a list without elements.
+func emptyList(b []byte, v span) bool {
+	return b[v.start] == '[' && skipSpace(b, v.start+1) == v.end-1
+}
+
 // UnaryVerdict judges the whole body of a 200. info is set with VerdictError:
-// an error, and none of choices, data or output.
+// an error, and no output, nor anything in choices or data.
 func UnaryVerdict(body []byte, api API, d Dialect) (v Verdict, info ErrorInfo) {
 	body = bytes.TrimPrefix(body, bom)
 	start := skipSpace(body, 0)
@@ -121,6 +126,8 @@ func UnaryVerdict(body []byte, api API, d Dialect) (v Verdict, info ErrorInfo) {
 		return VerdictInvalid, info
 	case KindEvents:
 		return VerdictEvents, info
+	case KindOther: // a list, a string, a page: no client can read it
+		return VerdictInvalid, info
 	}
 	end, fault := checkValue(body, start, 0)
 	if fault != "" || skipSpace(body, end) != len(body) {
@@ -129,8 +136,12 @@ func UnaryVerdict(body []byte, api API, d Dialect) (v Verdict, info ErrorInfo) {
 	failed, flat, message := false, false, false
 	for o := objectAt(body, start); o.next(); {
 		switch string(body[o.key.start:o.key.end]) {
-		case "choices", "data", "output":
+		case "output": // a failed response has one beside its error
 			return VerdictOK, info
+		case "choices", "data":
+			if v := o.value(); body[v.start] != 'n' && !emptyList(body, v) {
+				return VerdictOK, info
+			}
 		case "error":
 			failed = truthy(body, o.value())
 		case "object":

@@ -1,6 +1,9 @@
 package wire
 
-import "math"
+import (
+	"math"
+	"strconv"
+)
 
 // rawUsage collects the numbers of a usage object before they are made sane;
 // -1 is absent.
@@ -105,6 +108,7 @@ func number(b []byte, i, end int, old int64, ok bool) (int64, bool) {
 		return old, ok
 	}
 	var v int64
+	start := i
 	for ; i < end && b[i] >= '0' && b[i] <= '9'; i++ {
 		if v > (math.MaxInt64-9)/10 {
 			v = math.MaxInt64 / 10
@@ -112,8 +116,13 @@ func number(b []byte, i, end int, old int64, ok bool) (int64, bool) {
 		}
 		v = v*10 + int64(b[i]-'0')
 	}
+	if i < end && b[i]|0x20 == 'e' || i < end && b[i] == '.' {
+		// Languages without integers write large ones so; a range error is infinity.
+		f, _ := strconv.ParseFloat(string(b[start:end]), 64)
+		v = int64(min(f, math.MaxInt64/10))
+	}
 	if negative && v > 0 {
 		return -2, true
 	}
-	return v, true // a fraction or exponent does not occur; the integer part counts
+	return v, true
 }
