@@ -108,7 +108,8 @@ const cases = {
     assert.ok(want.requests > 0 && want.output_tokens > 0, 'there is something to show');
     assert.equal(cells[0], String(want.requests));
     assert.equal(cells[8], String(want.output_tokens));
-    assert.ok(!cells.includes('–'), `every figure is there: ${cells}`);
+    // The requests here are not streamed: they have no time to first token.
+    assert.equal(cells.filter((c) => c === '–').length, 2, `every other figure is there: ${cells}`);
   },
 
   async weights_preview_and_save() {
