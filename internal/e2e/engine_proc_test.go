@@ -55,7 +55,7 @@ func (e *engine) command() *exec.Cmd {
 		return exec.Command(e.installed("SLUICE_LLAMA_SERVER", "llama-server"), "-m", e.installed("SLUICE_LLAMA_MODEL", "model.gguf"),
 			"--host", "127.0.0.1", "--port", port, "-a", "chat", "-c", "16384", "-np", "4", "-t", "1", "--metrics", "--offline")
 	}
-	cmd := exec.Command(e.installed("SLUICE_VLLM", "vllm/bin/vllm"), "serve", e.installed("SLUICE_VLLM_MODEL", "tiny"),
+	cmd := exec.Command(e.installed("SLUICE_VLLM", "vllm/bin/python"), "-m", "vllm.entrypoints.openai.api_server", "--model", e.installed("SLUICE_VLLM_MODEL", "tiny"),
 		"--served-model-name", "chat", "--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--max-model-len", "4096",
 		"--max-num-seqs", "8", "--enforce-eager", "--generation-config", "vllm")
 	cmd.Env = append(os.Environ(), "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
@@ -119,8 +119,8 @@ func (e *engine) await() time.Duration {
 	e.t.Helper()
 	start := time.Now()
 	for !e.ready() {
-		if time.Since(start) > 8*time.Minute {
-			e.t.Fatalf("%s is not ready after 8 minutes:\n%s", e.kind, e.tail())
+		if time.Since(start) > 15*time.Minute {
+			e.t.Fatalf("%s is not ready after 15 minutes:\n%s", e.kind, e.tail())
 		}
 		select {
 		case <-e.done:

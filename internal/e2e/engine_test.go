@@ -165,8 +165,8 @@ func (p *enginePair) loading() {
 		if calls := scrape(t, p.g.Admin).sum("sluice_upstream_requests_total", `upstream="v2"`); calls != 0 {
 			t.Fatalf("%.0f calls to an engine that was not ready", calls)
 		}
-		if time.Since(start) > 8*time.Minute {
-			t.Fatalf("no answer of the canary after 8 minutes:\n%s", e.tail())
+		if time.Since(start) > 15*time.Minute {
+			t.Fatalf("no answer of the canary after 15 minutes:\n%s", e.tail())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
