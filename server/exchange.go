@@ -138,7 +138,7 @@ func (x *exchange) serve() {
 	if x.refused = x.route(body); x.refused != nil {
 		return
 	}
-	x.do(body)
+	x.do(body, release)
 }
 
 func (x *exchange) route(body []byte) *upstream.Failure {
@@ -179,8 +179,9 @@ func routeFailure(err error) *upstream.Failure {
 	return f
 }
 
-// do runs the attempts and the relay.
-func (x *exchange) do(body []byte) {
+// do runs the attempts and the relay. release is called when nobody needs the
+// body any more, which in a stream is long before its end.
+func (x *exchange) do(body []byte, release func()) {
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
 	k := &sink{x: x, w: x.w, rc: http.NewResponseController(x.w), renew: x.s.cfg.WriteTimeout}
@@ -191,6 +192,10 @@ func (x *exchange) do(body []byte) {
 	}
 	if x.plan.Model.EchoPublic {
 		req.EchoModel = x.head.Model
+	}
+	req.Release = func() {
+		req.Body, x.query.Body = nil, nil // nothing else refers to it
+		release()
 	}
 	x.began = time.Now()
 	x.result = x.s.cfg.Doer.Do(ctx, &req, k)

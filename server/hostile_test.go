@@ -186,3 +186,30 @@ func TestPanicAfterTheCommitPoint(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamsHoldNoBody: once an answer streams, its request counts no longer
+// towards the bytes that may be held, however long the stream lasts.
+func TestStreamsHoldNoBody(t *testing.T) {
+	up := fake(t, fakellm.Options{Default: fakellm.Behaviour{Fault: fakellm.Hang, After: 2}})
+	p := newPlane(t, document(up.URL()), func(c *Config) { c.MaxBuffered = 3 << 20 })
+	body := ask(strings.Repeat("x", 1<<20), true)
+	for i := range 6 { // together twice what may be held
+		ctx, cancel := context.WithCancel(context.Background())
+		t.Cleanup(cancel)
+		req, _ := http.NewRequestWithContext(ctx, "POST", p.url+"/v1/chat/completions", strings.NewReader(body))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		if resp.StatusCode != 200 {
+			t.Fatalf("stream %d: status %d", i, resp.StatusCode)
+		}
+	}
+	if n := p.srv.InFlight(); n != 6 {
+		t.Errorf("%d requests in flight, want 6", n)
+	}
+	if n := p.srv.buffered.Load(); n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+}
