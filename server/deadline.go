@@ -6,20 +6,16 @@ import (
 )
 
 // BoundBody wraps the handler of a whole listener, so that no client can hold a
-// connection by not sending the rest of a body. d is how long the body may take
-// unless the handler sets deadlines of its own, and how long what no handler
-// has read may take to come after the answer: net/http reads that itself, before
-// and after it answers, and without a deadline it waits for ever.
+// connection by not sending the rest of a body: it has d to come. What no
+// handler has read net/http reads itself, before and after it answers, and
+// without a deadline it waits for ever. Hence a handler that has read the body
+// lifts the deadline, and one that has given up leaves it.
 func BoundBody(h http.Handler, d time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength == 0 {
-			h.ServeHTTP(w, r)
-			return
+		if r.ContentLength != 0 {
+			http.NewResponseController(w).SetReadDeadline(time.Now().Add(d))
 		}
-		rc := http.NewResponseController(w)
-		rc.SetReadDeadline(time.Now().Add(d))
 		h.ServeHTTP(w, r)
-		rc.SetReadDeadline(time.Now().Add(d))
 	})
 }
 

@@ -79,6 +79,29 @@ func TestStalledBodyEnds(t *testing.T) {
 	}
 }
 
+// deadlines is a response writer that notes the read deadlines it is given.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error { d.set = append(d.set, t); return nil }
+
+// TestStalledBodyWaitsOnce: a deadline is set before the handler runs, for
+// requests with a body, and none after it: what net/http still reads of a body
+// whose time is over must not get as long again.
+func TestStalledBodyWaitsOnce(t *testing.T) {
+	for length, want := range map[int64]int{0: 0, 50: 1, -1: 1} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		during := -1
+		h := BoundBody(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { during = len(w.set) }), time.Minute)
+		h.ServeHTTP(w, &http.Request{ContentLength: length})
+		if during != want || len(w.set) != want {
+			t.Errorf("content length %d: %d deadlines before, %d in all, want %d", length, during, len(w.set), want)
+		}
+	}
+}
+
 // TestReadDeadlineEndsWithTheBody holds an answer back for longer than a request
 // may take to be read.
 func TestReadDeadlineEndsWithTheBody(t *testing.T) {

@@ -80,7 +80,10 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Problem) {
 	// A recorder of tests has no deadlines; a connection always has.
 	_ = ctl.SetReadDeadline(time.Now().Add(bodyTimeout))
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	_ = ctl.SetReadDeadline(time.Time{})
+	if err == nil {
+		// Only then: net/http waits for the rest of a body before it answers.
+		_ = ctl.SetReadDeadline(time.Time{})
+	}
 	var over *http.MaxBytesError
 	var timeout net.Error
 	switch {
