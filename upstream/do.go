@@ -108,7 +108,8 @@ func (x *exchange) run() {
 			ep, again = t.Upstream.pick(x.tried), false
 		}
 		repeat = nil
-		a := Attempt{Target: t, Reason: reason, Start: time.Now()}
+		a := new(Attempt)
+		a.Target, a.Reason, a.Start = t, reason, time.Now()
 		if ep == nil {
 			a.Outcome = NoEndpoint
 			if x.last.outcome == "" {
@@ -123,17 +124,17 @@ func (x *exchange) run() {
 		if a.Free && !again {
 			x.freeUsed = true
 		}
-		v := x.try(&a, ep, again)
+		v := x.try(a, ep, again)
 		if v.repeat {
 			// Not recorded: the first send did not reach a server, or taught us
 			// what this one does not understand.
 			repeat, again = ep, v.again
 			x.freeUsed = x.freeUsed || v.again
-			last, same = &a, true
+			last, same = a, true
 			continue
 		}
 		last = x.record(a)
-		x.note(v, a)
+		x.note(v, last)
 		if v.final || !x.mayRetry(t.Upstream, v, last) {
 			break
 		}
@@ -146,13 +147,15 @@ func (x *exchange) run() {
 }
 
 // record keeps an attempt and returns it where it is kept.
-func (x *exchange) record(a Attempt) *Attempt {
-	x.res.Attempts = append(x.res.Attempts, a)
-	return &x.res.Attempts[len(x.res.Attempts)-1]
+func (x *exchange) record(a *Attempt) *Attempt {
+	n := len(x.res.Attempts)
+	x.res.Attempts = append(x.res.Attempts, Attempt{})
+	x.res.Attempts[n] = *a
+	return &x.res.Attempts[n]
 }
 
 // note takes an attempt's end into what the last answer is made of.
-func (x *exchange) note(v verdict, a Attempt) {
+func (x *exchange) note(v verdict, a *Attempt) {
 	x.last = v
 	if !a.Free {
 		x.counted++
