@@ -21,6 +21,7 @@ func BoundBody(h http.Handler, d time.Duration) http.Handler {
 
 // boundWrite gives what is written next to w a deadline. Answers that are not
 // relayed need one too: a client that reads nothing would hold them for ever.
+// net/http may wait for the rest of the body before it writes.
 func (s *Server) boundWrite(w http.ResponseWriter) {
-	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout))
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.ReadTimeout + s.cfg.WriteTimeout))
 }

@@ -32,7 +32,7 @@ func (p *plane) dial() *net.TCPConn {
 // itself reads what is left of a body before it answers.
 func TestStalledBodyEnds(t *testing.T) {
 	p := newPlane(t, document(fake(t, fakellm.Options{}).URL()), func(c *Config) {
-		c.ReadTimeout = 100 * time.Millisecond
+		c.ReadTimeout, c.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond
 		c.CORSOrigins = []string{"*"}
 	})
 	for _, tc := range []struct {
