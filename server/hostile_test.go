@@ -149,7 +149,9 @@ func TestUnreadErrorEnds(t *testing.T) {
 		}
 	}))
 	t.Cleanup(up.Close)
-	p := newPlane(t, document(up.URL+"/v1"), func(c *Config) { c.WriteTimeout = 100 * time.Millisecond })
+	p := newPlane(t, document(up.URL+"/v1"), func(c *Config) {
+		c.ReadTimeout, c.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond
+	})
 	c := p.dial()
 	c.SetReadBuffer(4 << 10)
 	body := ask("hi", false)
