@@ -48,6 +48,8 @@ func parseBase(s string) (*url.URL, error) {
 		return nil, errors.New("the scheme must be http or https, as in http://gpu1:8000/v1")
 	case u.Opaque != "" || u.Hostname() == "":
 		return nil, errors.New("the host is missing, as in http://gpu1:8000/v1")
+	case u.Scheme == "http" && strings.ContainsFunc(u.Host, func(r rune) bool { return r > 0x7e }):
+		return nil, errors.New("write the host name in its ASCII form, as in http://xn--bcher-kva.example/v1")
 	case u.User != nil:
 		return nil, errors.New("a user or password in the URL is not allowed; use credential")
 	case u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):

@@ -126,6 +126,8 @@ func TestNormalizeBase(t *testing.T) {
 		"http://h\\@evil/":                 "",
 		"http://h/v1/chat/completions":     "",
 		"http://h/\x00":                    "",
+		"http://b\u00fccher.example/v1":    "",
+		"http://xn--bcher-kva.example":     "http://xn--bcher-kva.example/v1",
 		"dns:":                             "",
 	} {
 		got, err := NormalizeBase(in)

@@ -160,7 +160,7 @@ func TestTimeouts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inTime(t, func(t *testing.T, options func(*wirePipe) PoolOptions) {
 				c := &wirePipe{serve: func(ctx context.Context, host string, w *answerPipe) {
 					if host == "b" {
 						w.start(200, "text/event-stream")
@@ -169,7 +169,7 @@ func TestTimeouts(t *testing.T) {
 					}
 					tt.serve(ctx, w)
 				}}
-				p, ups := poolWith(t, c.options(), bothConfigs(tt.limits)...)
+				p, ups := poolWith(t, options(c), bothConfigs(tt.limits)...)
 				start := time.Now()
 				res, rec := do(t, p, request(t, tt.body, to(ups["a"])))
 				if res.Outcome != tt.outcome || time.Since(start) != tt.after {
@@ -195,7 +195,7 @@ func TestTimeouts(t *testing.T) {
 
 // B007, B008: comments before and after the commit point, only between events.
 func TestKeepAlive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inTime(t, func(t *testing.T, options func(*wirePipe) PoolOptions) {
 		half := event("b", "")[:30]
 		c := &wirePipe{serve: func(ctx context.Context, _ string, w *answerPipe) {
 			w.start(200, "text/event-stream")
@@ -206,7 +206,7 @@ func TestKeepAlive(t *testing.T) {
 			time.Sleep(40 * time.Second) // no comment may come here
 			w.send(event("b", "")[30:] + event("", "stop") + usageEvent + doneEvent)
 		}}
-		p, ups := poolWith(t, c.options(), bothConfigs(Timeouts{})...)
+		p, ups := poolWith(t, options(c), bothConfigs(Timeouts{})...)
 		r := request(t, usageBody, to(ups["a"]))
 		r.KeepAliveBefore, r.KeepAliveAfter = 45*time.Second, 15*time.Second
 		s := &stamps{start: time.Now()}
@@ -229,7 +229,7 @@ func TestKeepAlive(t *testing.T) {
 func TestFailoverAfterKeepAlive(t *testing.T) {
 	for _, last := range []string{"ok", "503", "json", "gone"} {
 		t.Run(last, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inTime(t, func(t *testing.T, options func(*wirePipe) PoolOptions) {
 				c := &wirePipe{serve: func(ctx context.Context, host string, w *answerPipe) {
 					if !pause(ctx, 50*time.Second) {
 						return
@@ -245,7 +245,7 @@ func TestFailoverAfterKeepAlive(t *testing.T) {
 						w.send(wholeStream(1))
 					}
 				}}
-				p, ups := poolWith(t, c.options(), bothConfigs(Timeouts{})...)
+				p, ups := poolWith(t, options(c), bothConfigs(Timeouts{})...)
 				r := request(t, usageBody, to(ups["a"]), to(ups["b"]))
 				r.KeepAliveBefore = 45 * time.Second
 				rec := &recorder{}
@@ -278,14 +278,14 @@ func TestFailoverAfterKeepAlive(t *testing.T) {
 
 // A slow client is not a silent upstream.
 func TestSlowClientIsNotATimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inTime(t, func(t *testing.T, options func(*wirePipe) PoolOptions) {
 		c := &wirePipe{serve: func(ctx context.Context, _ string, w *answerPipe) {
 			w.start(200, "text/event-stream")
 			w.send(event("a", ""))
 			w.send(event("b", ""))
 			w.send(event("", "stop") + doneEvent)
 		}}
-		p, ups := poolWith(t, c.options(), bothConfigs(Timeouts{BetweenBytes: 5 * time.Second})...)
+		p, ups := poolWith(t, options(c), bothConfigs(Timeouts{BetweenBytes: 5 * time.Second})...)
 		rec := &recorder{onWrite: func(int) error { time.Sleep(20 * time.Second); return nil }}
 		if res := p.Do(context.Background(), request(t, usageBody, to(ups["a"])), rec); res.Outcome != Success {
 			t.Errorf("%s", res.Outcome)
@@ -295,7 +295,7 @@ func TestSlowClientIsNotATimeout(t *testing.T) {
 
 // B017: an upstream that stays open after [DONE] is left after 250 ms.
 func TestDrainIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inTime(t, func(t *testing.T, options func(*wirePipe) PoolOptions) {
 		var cut time.Duration
 		start := time.Now()
 		var done sync.WaitGroup
@@ -307,7 +307,7 @@ func TestDrainIsBounded(t *testing.T) {
 			cut = time.Since(start)
 			done.Done()
 		}}
-		p, ups := poolWith(t, c.options(), bothConfigs(Timeouts{})...)
+		p, ups := poolWith(t, options(c), bothConfigs(Timeouts{})...)
 		res, _ := do(t, p, request(t, usageBody, to(ups["a"])))
 		if res.Outcome != Success || time.Since(start) != 0 {
 			t.Errorf("%s after %v", res.Outcome, time.Since(start))

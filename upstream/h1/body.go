@@ -188,6 +188,9 @@ func (c *conn) settle() tailState {
 		if len(p) > 0 {
 			continue
 		}
+		if c.raw == nil {
+			return ending // reading would wait
+		}
 		n, err := c.readRaw(&c.tail.in, false)
 		if err != nil {
 			break
