@@ -26,7 +26,7 @@ const engineUsers = 40
 // /metrics and the ledger with the engine's own counters.
 func (p *enginePair) books() {
 	t := p.t
-	before := p.counts()
+	before := p.settled(p.asked)
 	var clients [2]told // of answers with usage
 	silent := p.goSDK(&clients)
 	p.python(&clients)
@@ -34,20 +34,9 @@ func (p *enginePair) books() {
 	for i := range clients {
 		total += clients[i].Requests + silent[i]
 	}
-	p.g.Access(int(before[0].requests+before[1].requests) + total)
-	deadline := time.Now().Add(20 * time.Second)
-	var after [2]account
-	for {
-		after = p.counts()
-		done := true
-		for i := range after {
-			after[i] = after[i].minus(before[i])
-			done = done && after[i].agree() && after[i].requests == float64(clients[i].Requests+silent[i])
-		}
-		if done || time.Now().After(deadline) {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
+	after := p.settled(p.asked + total)
+	for i := range after {
+		after[i] = after[i].minus(before[i])
 	}
 	p.note("%-8s %8s | %-13s %-13s %-13s %-13s | %s", "variant", "requests", "engine in/out", "access log", "/metrics", "ledger", "SDKs were told (requests in/out)")
 	for i, a := range after {
@@ -96,25 +85,42 @@ func (a account) minus(b account) account {
 	return a
 }
 
-// counts reads every book as it is now. The access log is summed by the variant
-// that served, as the engine's counters are.
-func (p *enginePair) counts() (out [2]account) {
+// settled reads the books once the access log and the ledger, which is written
+// in batches, have all of the n requests sent so far.
+func (p *enginePair) settled(n int) [2]account {
+	p.t.Helper()
+	p.g.Access(n)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		out, stored := p.counts()
+		if stored >= n || time.Now().After(deadline) {
+			return out
+		}
+	}
+}
+
+// counts reads every book as it is now, and how many requests the ledger has.
+// The access log is summed by the variant that served, as the engine's counters are.
+func (p *enginePair) counts() (out [2]account, stored int) {
 	var usage struct {
 		Items []struct {
-			Variant string  `json:"variant"`
-			Input   float64 `json:"input_tokens"`
-			Output  float64 `json:"output_tokens"`
+			Requests int
+			Group    map[string]string `json:"group"`
+			Input    float64           `json:"input_tokens"`
+			Output   float64           `json:"output_tokens"`
 		}
 	}
 	p.g.admin("GET", "/usage?group_by=variant&since=1h", "", &usage)
 	m := scrape(p.t, p.g.Admin)
+	for _, u := range usage.Items {
+		stored += u.Requests
+	}
 	for i, v := range p.variants {
 		a := &out[i]
 		a.engine[0], a.engine[1] = p.engines[i].tokens()
 		a.metrics[0] = m.sum("sluice_input_tokens_total", `variant="`+v+`"`)
 		a.metrics[1] = m.sum("sluice_output_tokens_total", `variant="`+v+`"`)
 		for _, u := range usage.Items {
-			if u.Variant == v {
+			if u.Group["variant"] == v {
 				a.ledger[0], a.ledger[1] = a.ledger[0]+u.Input, a.ledger[1]+u.Output
 			}
 		}
@@ -130,7 +136,7 @@ func (p *enginePair) counts() (out [2]account) {
 			}
 		}
 	}
-	return out
+	return out, stored
 }
 
 // goSDK asks as each user whole, streamed with usage and streamed without, and
