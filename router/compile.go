@@ -149,7 +149,7 @@ func (c *compiler) target(u *Upstream, served, variant string) *CompiledVariant 
 			v.KeepAliveBefore = time.Duration(*s.KeepAliveBefore)
 		}
 	}
-	v.Target = upstream.Target{Upstream: c.ups[u.Name], Variant: variant, Model: served, Tag: v}
+	v.Target = upstream.Target{Upstream: c.ups[u.Name], Variant: variant, Model: served, Tag: v, Priority: defaultPriority}
 	return v
 }
 
@@ -265,6 +265,7 @@ func (c *compiler) variant(e *Experiment, v *Variant, state experiment.VariantSt
 	up := c.doc.Upstream(v.Upstream)
 	out := c.target(up, or(v.Model, e.Model), v.Name)
 	out.Version = v.Version
+	out.Target.Priority = priorityOf(e, v)
 	out.Masked, out.Killed = state == experiment.Masked, state == experiment.Killed
 	price := v.Price
 	if price == nil {
@@ -273,6 +274,24 @@ func (c *compiler) variant(e *Experiment, v *Variant, state experiment.VariantSt
 	out.Price, _ = parsePrice(price) // checked by Validate
 	out.Target.Patch = patchOf(v)
 	return out
+}
+
+// Priorities in an upstream's queue, where a variant does not say.
+const (
+	defaultPriority = 10
+	canaryPriority  = 5
+)
+
+// priorityOf lets the users of a canary wait for those of the baseline when both
+// queue for the same servers; an A/B test must not favour an arm.
+func priorityOf(e *Experiment, v *Variant) int {
+	switch {
+	case v.Priority != nil:
+		return *v.Priority
+	case e.Kind == "canary" && v.Name != e.Baseline:
+		return canaryPriority
+	}
+	return defaultPriority
 }
 
 func patchOf(v *Variant) *wire.Patch {

@@ -81,7 +81,7 @@ func TestUpstreamConfigs(t *testing.T) {
 		t.Fatalf("%v %v", got, ps)
 	}
 	c := got[0]
-	if c.Credential != "s3cret" || !c.UsageExact || c.Balance != "" || c.Timeouts.Connect != -1 || c.Timeouts.Total != time.Minute ||
+	if c.Credential != "s3cret" || !c.UsageExact || c.Balance != "prefix" || c.Timeouts.Connect != -1 || c.Timeouts.Total != time.Minute ||
 		c.Timeouts.FirstByte != 0 || c.DenyFields == nil || c.ReqHeaders[0] != "x-a" || c.Readiness.Interval != 3*time.Second || c.Readiness.Up != 1 {
 		t.Errorf("got %+v", c)
 	}

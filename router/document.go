@@ -27,27 +27,27 @@ type Duration time.Duration
 
 // Upstream is a named set of interchangeable replicas.
 type Upstream struct {
-	Name       string     `json:"name"`
-	Dialect    string     `json:"dialect,omitempty"`
-	Endpoints  []string   `json:"endpoints"`
-	Credential string     `json:"credential,omitempty"` // name in the process's secrets, never a secret
-	Usage      string     `json:"usage,omitempty"`      // final | exact
-	Balance    string     `json:"balance,omitempty"`
-	Timeouts   *Timeouts  `json:"timeouts,omitempty"`
-	Readiness  *Readiness `json:"readiness,omitempty"`
-	DenyFields *[]string  `json:"deny_fields,omitempty"`
-	Headers    *Headers   `json:"headers,omitempty"`
-	Price      *Price     `json:"price,omitempty"`
-	TLS        *TLS       `json:"tls,omitempty"`
-	// Accepted and kept, acted on by later work: see docs/ARCHITECTURE.md, seams.
-	Limits    *Limits `json:"limits,omitempty"`
-	Warmup    *Warmup `json:"warmup,omitempty"`
-	GPU       *GPU    `json:"gpu,omitempty"`
-	Stream    *Stream `json:"stream,omitempty"`
-	ColdStart *struct {
-		MaxWait Duration `json:"max_wait"`
-	} `json:"cold_start,omitempty"`
-	UpdatedRevision int64 `json:"updated_revision,omitempty"` // the ETag
+	Name            string     `json:"name"`
+	Dialect         string     `json:"dialect,omitempty"`
+	Endpoints       []string   `json:"endpoints"`
+	Credential      string     `json:"credential,omitempty"` // name in the process's secrets, never a secret
+	Usage           string     `json:"usage,omitempty"`      // final | exact
+	Balance         string     `json:"balance,omitempty"`
+	Timeouts        *Timeouts  `json:"timeouts,omitempty"`
+	Readiness       *Readiness `json:"readiness,omitempty"`
+	DenyFields      *[]string  `json:"deny_fields,omitempty"`
+	Headers         *Headers   `json:"headers,omitempty"`
+	Price           *Price     `json:"price,omitempty"`
+	TLS             *TLS       `json:"tls,omitempty"`
+	Limits          *Limits    `json:"limits,omitempty"`
+	Warmup          *Warmup    `json:"warmup,omitempty"`
+	SlowStart       *Duration  `json:"slow_start,omitempty"` // 10s
+	ColdStart       *ColdStart `json:"cold_start,omitempty"`
+	Hedge           *Hedge     `json:"hedge,omitempty"`
+	Drained         []string   `json:"drained,omitempty"` // base URLs of endpoints, or "*"; set by :drain
+	Stream          *Stream    `json:"stream,omitempty"`
+	GPU             *GPU       `json:"gpu,omitempty"`              // kept for GPU cost: see docs/ARCHITECTURE.md, seams
+	UpdatedRevision int64      `json:"updated_revision,omitempty"` // the ETag
 }
 
 // Stream are the keep-alive settings.
@@ -87,6 +87,15 @@ type (
 	}
 	Warmup struct {
 		Requests int `json:"requests,omitempty"`
+	}
+	ColdStart struct {
+		MaxWait Duration `json:"max_wait"`
+		Wake    string   `json:"wake,omitempty"` // URL that is POSTed to when requests wait
+	}
+	Hedge struct {
+		Quantile float64   `json:"quantile"`            // of the upstream's TTFT
+		Min      *Duration `json:"min,omitempty"`       // 1s
+		MaxShare float64   `json:"max_share,omitempty"` // 0.05
 	}
 	GPU struct {
 		Count         int    `json:"count,omitempty"`
@@ -169,6 +178,7 @@ type Variant struct {
 	ParamsRemove  []string                   `json:"params_remove,omitempty"`
 	Prompt        *Prompt                    `json:"prompt,omitempty"`
 	Fallback      string                     `json:"fallback,omitempty"`
+	Priority      *int                       `json:"priority,omitempty"` // in an upstream's queue, 0..100; absent: 10, and 5 for a canary that is not the baseline
 	Price         *Price                     `json:"price,omitempty"`
 }
 

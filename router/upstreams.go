@@ -43,9 +43,19 @@ func upstreamConfig(u *Upstream) upstream.Config {
 		Name: u.Name, Dialect: wire.Dialect(u.Dialect), Endpoints: slices.Clone(u.Endpoints),
 		UsageExact: u.Usage == "exact", Balance: u.Balance,
 	}
-	if u.Balance == "prefix" || u.Balance == "load" {
-		c.Balance = "" // accepted and kept; until they are built the default serves
+	if l := u.Limits; l != nil {
+		c.Limits = upstream.Limits{MaxInFlight: l.MaxInFlight, MaxQueue: l.MaxQueue, QueueTimeout: orOff(l.QueueTimeout)}
 	}
+	if u.Warmup != nil {
+		c.Warmup = u.Warmup.Requests
+	}
+	if s := u.ColdStart; s != nil {
+		c.ColdStart = upstream.ColdStart{MaxWait: time.Duration(s.MaxWait), Wake: s.Wake}
+	}
+	if h := u.Hedge; h != nil {
+		c.Hedge = upstream.Hedge{Quantile: h.Quantile, Min: orOff(h.Min), MaxShare: h.MaxShare}
+	}
+	c.SlowStart, c.Drained = orOff(u.SlowStart), slices.Clone(u.Drained)
 	if t := u.Timeouts; t != nil {
 		c.Timeouts = upstream.Timeouts{
 			Connect: orOff(t.Connect), FirstByte: orOff(t.FirstByte),

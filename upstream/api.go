@@ -19,9 +19,15 @@ type Config struct {
 	Endpoints   []string     // base URLs with any path prefix, normalised
 	Credential  string       // the resolved secret, sent as Bearer; "" sends none
 	UsageExact  bool         // usage: exact: per-chunk usage is injected where the dialect has it
-	Balance     string       // least_outstanding (default) | round_robin
+	Balance     string       // least_outstanding (default) | round_robin | prefix | load
+	Limits      Limits
 	Timeouts    Timeouts
 	Readiness   Readiness
+	Warmup      int           // completions that an endpoint must answer before it gets traffic
+	SlowStart   time.Duration // 0 = 10 s, negative off: how long a recovered endpoint's share grows
+	ColdStart   ColdStart
+	Drained     []string // base URLs of endpoints that get no new calls; "*" is all of them
+	Hedge       Hedge
 	DenyFields  []string // nil = the dialect's defaults, empty = none
 	ReqHeaders  []string // additions to the request allow-list, lower case
 	RespHeaders []string // additions to the response allow-list, lower case
@@ -34,6 +40,28 @@ type Timeouts struct {
 	FirstByte    time.Duration // 10 min: request sent to first event or unary header
 	BetweenBytes time.Duration // 2 min
 	Total        time.Duration // off
+}
+
+// Limits bound what one gateway sends to an upstream; the zero value does not.
+type Limits struct {
+	MaxInFlight  int
+	MaxQueue     int           // waiting beyond that; 0 = nobody waits
+	QueueTimeout time.Duration // 0 = 10 s
+}
+
+// ColdStart is what happens to a request that finds no endpoint because none
+// has come up yet.
+type ColdStart struct {
+	MaxWait time.Duration // 0 = it fails at once
+	Wake    string        // URL that is POSTed to, once for all who wait; "" = none
+}
+
+// Hedge sends a second call to another endpoint when the first has not begun
+// to answer in time; the zero value never does.
+type Hedge struct {
+	Quantile float64       // of the upstream's own TTFT, such as 0.95; 0 = off
+	Min      time.Duration // never earlier than that
+	MaxShare float64       // of the requests; 0 = 0.05
 }
 
 // Readiness is how an endpoint is checked.
@@ -76,6 +104,7 @@ type Target struct {
 	Model    string      // served model name
 	Patch    *wire.Patch // nil: none
 	Tag      any         // the caller's own handle, handed back in Result.Served and Attempt
+	Priority int         // in the upstream's queue; higher goes first
 }
 
 // Request is one client request, its body read whole.
@@ -85,6 +114,8 @@ type Request struct {
 	Body      []byte
 	Header    http.Header // the client's; Do applies the allow-list
 	RequestID string      // ours; sent as x-request-id with the attempt's number appended
+	Key       string      // whose request it is: the queue is fair between keys
+	Deadline  time.Time   // the client's own, for the whole request; zero = none
 	// Next is asked immediately before every attempt, the first one too, from
 	// Do's own goroutine, and returns the target to use now; it re-reads kill
 	// flags. n counts the answers given so far, from 0. last is how the call

@@ -18,12 +18,18 @@ const (
 	defaultInterval     = 2 * time.Second
 	defaultDown         = 3
 	defaultUp           = 2
+	defaultQueueTimeout = 10 * time.Second
+	defaultSlowStart    = 10 * time.Second
+	defaultHedgeMin     = time.Second
+	defaultHedgeShare   = 0.05
 )
 
 // Balancing policies.
 const (
 	balanceLeast = "least_outstanding"
 	balanceRound = "round_robin"
+	balancePref  = "prefix"
+	balanceLoad  = "load"
 )
 
 // SupportsExact tells whether a dialect can count the tokens of every chunk,
@@ -52,9 +58,9 @@ func (c Config) withDefaults() (Config, error) {
 	switch c.Balance {
 	case "":
 		c.Balance = balanceLeast
-	case balanceLeast, balanceRound:
+	case balanceLeast, balanceRound, balancePref, balanceLoad:
 	default:
-		return fail("unknown balance %q; use least_outstanding or round_robin", c.Balance)
+		return fail("unknown balance %q; use least_outstanding, round_robin, prefix or load", c.Balance)
 	}
 	bases := make([]string, 0, len(c.Endpoints))
 	for _, e := range c.Endpoints {
@@ -81,6 +87,12 @@ func (c Config) withDefaults() (Config, error) {
 	if p := c.Readiness.Path; p != "" && !strings.HasPrefix(p, "/") {
 		return fail("readiness path %q must start with /", p)
 	}
+	orDefault(&c.Limits.QueueTimeout, defaultQueueTimeout)
+	orDefault(&c.SlowStart, defaultSlowStart)
+	orDefault(&c.Hedge.Min, defaultHedgeMin)
+	if c.Hedge.MaxShare == 0 {
+		c.Hedge.MaxShare = defaultHedgeShare
+	}
 	if c.DenyFields == nil {
 		c.DenyFields = wire.DenyDefaults(c.Dialect)
 	}
@@ -88,17 +100,19 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 func (t Timeouts) withDefaults() Timeouts {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-		*d = max(*d, 0) // from here on 0 is off
-	}
-	def(&t.Connect, defaultConnect)
-	def(&t.FirstByte, defaultFirstByte)
-	def(&t.BetweenBytes, defaultBetweenBytes)
-	def(&t.Total, 0)
+	orDefault(&t.Connect, defaultConnect)
+	orDefault(&t.FirstByte, defaultFirstByte)
+	orDefault(&t.BetweenBytes, defaultBetweenBytes)
+	orDefault(&t.Total, 0)
 	return t
+}
+
+// orDefault fills in what is absent; from then on 0 is off.
+func orDefault(d *time.Duration, def time.Duration) {
+	if *d == 0 {
+		*d = def
+	}
+	*d = max(*d, 0)
 }
 
 func (r Readiness) withDefaults() Readiness {

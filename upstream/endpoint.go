@@ -19,6 +19,8 @@ const (
 	stateAsleep      = "asleep"      // a sleeping or paused engine
 	stateUnreachable = "unreachable" // its check gets no answer
 	stateFailing     = "failing"     // its check answers with an error
+	stateWarming     = "warming"     // its check passed, its warm-up completions have not
+	stateDrained     = "drained"     // by an operator: no new calls
 )
 
 // EndpointStatus is one endpoint as it is now.
@@ -31,6 +33,33 @@ type EndpointStatus struct {
 	InFlight    int
 	LastError   string // of the last failed call, "" none; never an upstream's text
 	LastErrorAt time.Time
+
+	Drained      bool
+	Weight       float64   // share of what it would get otherwise, below 1 while it starts slowly
+	Breaker      string    // closed open half_open
+	BreakerUntil time.Time // of an open breaker; zero otherwise
+	CoolUntil    time.Time // rate limited until then; zero = not
+	Speed        Speed
+	Load         *Load // of the engine itself, nil unknown
+}
+
+// Speed is what recent calls to an endpoint came to; zero without any.
+type Speed struct {
+	TTFT50, TTFT95  time.Duration // to the commit point of streams, last minute
+	TokensPerSecond float64       // output tokens of all calls that ended in the last minute, per second
+}
+
+// Load is what an engine says about itself.
+type Load struct {
+	Running, Waiting int
+	KVUse            float64 // 0..1, negative unknown
+	At               time.Time
+}
+
+// UpstreamStatus is an upstream's queue on this gateway as it is now.
+type UpstreamStatus struct {
+	InFlight, Queued      int
+	MaxInFlight, MaxQueue int // 0 = no limit
 }
 
 // settings is what a configuration change may replace under a living endpoint.
