@@ -267,7 +267,7 @@ func (c *call) streamEnd(err error) verdict {
 	// The client has a part: say in-band how it ended, and cut the connection.
 	f := *v.fail
 	v.fail, x.res.Abort = nil, true
-	if !c.write([]byte(s.Newlines())) {
+	if !c.write(s.Interrupt()) {
 		return v
 	}
 	if err := x.sink.FailInBand(f); err != nil {

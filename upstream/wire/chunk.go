@@ -1,5 +1,7 @@
 package wire
 
+import "math/bits"
+
 // content is what the choices of an answer carry.
 type content struct {
 	any      bool  // something a client can see: ends the hold before the commit point
@@ -30,6 +32,14 @@ func (c *choiceSet) start(index int64) {
 func (c *choiceSet) finish(index int64) {
 	i := uint64(min(max(index, 0), 255))
 	c.finished[i>>6] |= 1 << (i & 63)
+}
+
+// done is the number of choices that finished.
+func (c *choiceSet) done() (n int) {
+	for _, w := range c.finished {
+		n += bits.OnesCount64(w)
+	}
+	return n
 }
 
 // complete tells that at least one choice started and all of them finished.

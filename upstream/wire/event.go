@@ -9,12 +9,14 @@ const (
 	pass action = iota // as it came
 	edit               // without its usage, or with another model
 	drop               // it is there only because usage was injected
+	wait               // edit, once the next event has said what belongs to it
 )
 
 // chunk is what a structural scan of one event's JSON finds.
 type chunk struct {
 	keyStart, prev int  // of usage: the quote of its key, the end of the member before
 	usage, timings span // values; end 0 when absent
+	took, print    span // the members timings and system_fingerprint, comma included
 	model          span
 	err            span
 	message        bool
@@ -46,13 +48,15 @@ func (e *chunk) scan(b []byte, set *choiceSet) bool {
 			}
 		case "usage":
 			e.usage, e.keyStart, e.prev = o.value(), o.key.start-1, o.prev
-		case "id", "created", "system_fingerprint", "service_tier", "obfuscation", "moderation":
+		case "id", "created", "service_tier", "obfuscation", "moderation":
+		case "system_fingerprint":
+			e.print = o.member()
 		case "object":
 			e.flatError = stringIs(b, o.val, o.end(), "error")
 		case "model":
 			e.model = o.value()
 		case "timings":
-			e.timings, e.useful = o.value(), true
+			e.timings, e.took = o.value(), o.member()
 		case "error":
 			if v := o.value(); truthy(b, v) {
 				e.err = v
@@ -173,14 +177,15 @@ func (s *Stream) fail(data []byte) {
 
 // meter takes usage: the last non-null one counts.
 func (s *Stream) meter(b []byte, e *chunk) {
+	finished := s.choices.done()
 	if e.usage.end > 0 && b[e.usage.start] == '{' {
-		s.setUsage(b, e.usage.start)
+		s.setUsage(b, e.usage.start, finished)
 	}
 	if e.response.end > 0 && s.o.API == Responses {
 		for o := objectAt(b, e.response.start); o.next(); {
 			switch {
 			case o.is("usage"):
-				s.setUsage(b, o.val)
+				s.setUsage(b, o.val, finished)
 			case o.is("status"):
 				e.status = o.value()
 			}
@@ -188,15 +193,15 @@ func (s *Stream) meter(b []byte, e *chunk) {
 	}
 	if e.timings.end > 0 {
 		if u, ok, n := parseTimings(b, e.timings.start); ok {
-			s.timings, s.hasTimings = u, true
+			s.timings.add(u, s.o.Dialect, finished)
 			s.stats.Clamped += n
 		}
 	}
 }
 
-func (s *Stream) setUsage(b []byte, i int) {
+func (s *Stream) setUsage(b []byte, i, finished int) {
 	if u, ok, n := parseUsage(b, i); ok {
-		s.usage, s.hasUsage = u, true
+		s.usage.add(u, s.o.Dialect, finished)
 		s.stats.Clamped += n
 	}
 }

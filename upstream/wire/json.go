@@ -194,6 +194,14 @@ func (o *object) next() bool {
 	return true
 }
 
+// member is the current one, with the comma before it where it has one.
+func (o *object) member() span {
+	if o.prev > 0 {
+		return span{o.prev, o.end()}
+	}
+	return span{o.key.start - 1, o.end()}
+}
+
 // fail ends the iteration; close tells whether well.
 func (o *object) fail() bool {
 	o.bad, o.val, o.stop = true, 0, 0

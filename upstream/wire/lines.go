@@ -115,7 +115,10 @@ func (s *Stream) resume(p []byte) (i int) {
 			s.line = len(s.ev)
 		}
 		i = 1
-		if s.dropped {
+		if s.waited {
+			s.late.buf = append(s.late.buf, '\n')
+			s.from = 1
+		} else if s.dropped {
 			s.from = 1
 		} else if done && len(s.ev) == 0 {
 			s.out = append(s.out, '\n') // the end of [DONE] itself
@@ -221,12 +224,12 @@ func (s *Stream) dispatch(p []byte, base, i int) {
 	}
 	quiet := s.done
 	act := s.event(whole, s.seen+i)
-	s.dropped = act == drop || quiet
+	s.dropped, s.waited = act == drop || quiet, act == wait
 	if s.edits && !quiet {
 		if inEv {
 			s.from = i
 			s.emit(act, whole)
-		} else if act != pass {
+		} else if act != pass || len(s.late.buf) > 0 {
 			s.out = append(s.out, p[s.from:base]...)
 			s.from = i
 			s.emit(act, whole)
@@ -264,6 +267,7 @@ func (s *Stream) save(p []byte, base, i int) (limit int) {
 			end--
 		}
 		s.emptyLine = s.line == end
+		s.out = s.late.appendTo(s.out, nil, nil)
 		if s.edits && inEv {
 			s.out = append(s.out, s.ev...)
 			s.from = len(p)

@@ -43,12 +43,14 @@ type Stream struct {
 	skipLF    bool   // the last byte was a lone CR that ended a line
 	loneCR    bool   // the stream ends lines with lone CRs
 	dropped   bool   // the event before was not returned
+	waited    bool   // it waits for the next one
 	started   bool   // the first line has passed
 	skipping  bool   // the event is oversize: wait for its end
 	emptyLine bool   // while skipping: the current line is empty so far
 	pad       string // after EOF: see Newlines
 
 	held []byte // returned when committed
+	late late   // events with a finish reason that wait for the next one
 	out  []byte // returned by Feed when it is not a part of p
 	from int    // start of the part of p that is still to be returned
 	seen int    // bytes fed before this read
@@ -59,15 +61,14 @@ type Stream struct {
 	early     bool // before the commit point
 	err       ErrorInfo
 
-	usage, timings       Usage
-	hasUsage, hasTimings bool
-	choices              choiceSet
-	terminal             bool // responses: the last event came
-	answered             bool
-	finish               []byte
-	stats                StreamStats
-	chunk                chunk // of the event at hand
-	like                 template
+	usage, timings tally
+	choices        choiceSet
+	terminal       bool // responses: the last event came
+	answered       bool
+	finish         []byte
+	stats          StreamStats
+	chunk          chunk // of the event at hand
+	like           template
 }
 
 // StreamStats counts what passed.
@@ -93,6 +94,7 @@ func (s *Stream) Reset(o StreamOptions) {
 		o: o, edits: o.StripUsage || o.StripChunkUsage || o.EchoModel != "",
 		ev: keep(s.ev), joined: keep(s.joined), held: keep(s.held), out: keep(s.out), finish: keep(s.finish),
 		like: template{before: s.like.before[:0], after: s.like.after[:0]},
+		late: late{buf: keep(s.late.buf), ends: s.late.ends[:0]},
 	}
 }
 
@@ -164,6 +166,7 @@ func (s *Stream) EOF() (out []byte) {
 	if len(s.ev) > 0 && !s.done {
 		s.eofEvent()
 	}
+	s.out = s.late.appendTo(s.out, nil, nil)
 	chat := s.o.API == Chat || s.o.API == Completions
 	if chat && !s.done && !s.failed && s.Complete() {
 		s.out = append(append(s.out, s.pad...), "data: [DONE]\n\n"...)
@@ -227,6 +230,14 @@ func (s *Stream) Newlines() string {
 	return s.padding(false)
 }
 
+// Interrupt returns what has to be sent before an event of the gateway's own
+// that ends the answer: events that wait for the next one, then Newlines. It
+// may share memory with s and is valid until the next call.
+func (s *Stream) Interrupt() []byte {
+	s.out = s.late.appendTo(s.out[:0], nil, nil)
+	return append(s.out, s.Newlines()...)
+}
+
 // Committed tells whether the commit point has passed: after it nothing is retried.
 func (s *Stream) Committed() bool { return s.committed }
 
@@ -234,7 +245,7 @@ func (s *Stream) Committed() bool { return s.committed }
 // an event.
 func (s *Stream) Held() int {
 	if s.edits || !s.committed {
-		return len(s.held) + len(s.ev)
+		return len(s.held) + len(s.ev) + len(s.late.buf)
 	}
 	return 0
 }
@@ -262,10 +273,10 @@ func (s *Stream) Error() (info ErrorInfo, before, ok bool) { return s.err, s.ear
 // Usage returns the upstream's own count, the last non-null one (llama.cpp's
 // timings when there is none); ok is false when it sent neither.
 func (s *Stream) Usage() (u Usage, ok bool) {
-	if s.hasUsage {
-		return s.usage, true
+	if s.usage.ok {
+		return s.usage.Usage, true
 	}
-	return s.timings, s.hasTimings
+	return s.timings.Usage, s.timings.ok
 }
 
 // FinishReason is that of choice 0 (of the first that finished without one), ""

@@ -46,6 +46,27 @@ func TestStreamUsage(t *testing.T) {
 	}
 }
 
+// llama.cpp counts each choice of an answer by itself.
+func TestStreamUsageByChoice(t *testing.T) {
+	end := func(index int, more string) string {
+		return fmt.Sprintf(`{"choices":[{"index":%d,"delta":{},"finish_reason":"stop"}]%s}`, index, more)
+	}
+	for name, body := range map[string]string{
+		"usage":       sse(end(1, ""), `{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":25}},"timings":{"cache_n":25,"prompt_n":5,"predicted_n":6}}`, end(0, ""), `{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":25}}}`),
+		"with chunks": sse(end(1, `,"usage":{"prompt_tokens":30,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":25}}`), end(0, `,"usage":{"prompt_tokens":30,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":25}}`)),
+		"timings":     sse(end(1, `,"timings":{"cache_n":25,"prompt_n":5,"predicted_n":6}`), end(0, `,"timings":{"cache_n":25,"prompt_n":5,"predicted_n":5}`)),
+		"per token": sse(`{"choices":[{"index":0,"delta":{"content":"a"}}],"timings":{"cache_n":25,"prompt_n":5,"predicted_n":1}}`, end(0, `,"timings":{"cache_n":25,"prompt_n":5,"predicted_n":5}`),
+			`{"choices":[{"index":1,"delta":{"content":"a"}}],"timings":{"cache_n":25,"prompt_n":5,"predicted_n":1}}`, end(1, `,"timings":{"cache_n":25,"prompt_n":5,"predicted_n":6}`)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := wire.Usage{Input: 30, Cached: 25, Output: 11}
+			if st := bothWays(t, wire.StreamOptions{Dialect: wire.LlamaCPP}, body); st.Usage != want {
+				t.Errorf("got %+v, want %+v", st.Usage, want)
+			}
+		})
+	}
+}
+
 func TestStreamCounts(t *testing.T) {
 	body := sse(": ping", role,
 		`{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}`,

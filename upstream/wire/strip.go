@@ -13,7 +13,7 @@ func (s *Stream) judge(b []byte, e *chunk) action {
 		object := b[e.usage.start] == '{'
 		usageEvent := object && e.content.choices == 0
 		switch {
-		case s.o.StripUsage && usageEvent && !e.useful && s.o.API != Responses:
+		case s.o.StripUsage && usageEvent && s.o.API != Responses && s.onlyUsage(e):
 			return drop
 		case s.o.StripUsage && (usageEvent || s.o.Dialect.strict()):
 			e.cutUsage = true
@@ -21,15 +21,35 @@ func (s *Stream) judge(b []byte, e *chunk) action {
 			e.cutUsage = true
 		}
 	}
+	if s.waits(e) {
+		return wait
+	}
 	if e.cutUsage || s.o.EchoModel != "" && (e.model.end > 0 || e.response.end > 0) {
 		return edit
 	}
 	return pass
 }
 
-// emit appends what becomes of an event to s.out.
+// onlyUsage tells whether a usage event has nothing that an uninjected stream
+// would have. vLLM's own events of this shape never have.
+func (s *Stream) onlyUsage(e *chunk) bool {
+	return s.o.Dialect == VLLM || !e.useful && (e.timings.end == 0 || s.late.lacksTimings())
+}
+
+// emit appends what becomes of an event to s.out. Events that waited go first.
 func (s *Stream) emit(act action, whole []byte) {
+	if s.lines > 0 && act != wait && len(s.late.buf) > 0 {
+		var data []byte
+		if act == drop {
+			if data = s.joined; s.lines == 1 {
+				data = whole[s.data.start:s.data.end]
+			}
+		}
+		s.out = s.late.appendTo(s.out, data, &s.chunk)
+	}
 	switch act {
+	case wait:
+		s.keepLate(whole)
 	case pass:
 		s.out = append(s.out, whole...)
 	case drop:

@@ -126,3 +126,34 @@ func number(b []byte, i, end int, old int64, ok bool) (int64, bool) {
 	}
 	return v, true
 }
+
+// tally is the count of an answer as its events tell it.
+type tally struct {
+	Usage
+	ok bool
+	// llama.cpp counts every choice by itself: the sum of those that finished,
+	// and how many they are.
+	sum Usage
+	n   int
+}
+
+// add takes a count; finished is the number of choices that have a finish reason.
+func (t *tally) add(u Usage, d Dialect, finished int) {
+	t.ok = true
+	if d != LlamaCPP {
+		t.Usage = u
+		return
+	}
+	if t.n > 0 { // one prompt for all of them
+		u.Output += t.sum.Output
+		u.Reasoning += t.sum.Reasoning
+		if u.Input < t.sum.Input {
+			u.Input, u.Cached, u.CacheWrite = t.sum.Input, t.sum.Cached, t.sum.CacheWrite
+		}
+	}
+	t.Usage = u
+	if t.n < finished {
+		t.sum = u
+		t.n++
+	}
+}
