@@ -150,23 +150,34 @@ func TestRecheck(t *testing.T) {
 		next := d.Clone()
 		must(t, tt.edit(next))
 		table := compile(t, next)
-		v, reason := router.Recheck(table, &plan)
+		v, reason, again := router.Recheck(table, &plan)
 		if got := v.Name + " " + reason; got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
-		if fb := router.Fallback(table, &plan); v.Name == "canary" && (fb == nil || fb.Name != "control") {
-			t.Errorf("%s: fallback %v", tt.name, fb)
+		switch {
+		case again == nil:
+			if v.Name != "canary" && v.Name != "" {
+				t.Errorf("%s: no new decision", tt.name)
+			}
+		case again.Variant != 0 || again.Bucket != plan.Decision.Bucket || again.Digest != plan.Decision.Digest:
+			t.Errorf("%s: %+v", tt.name, again)
+		case reason == router.RecheckEvicted:
+			if again.Reason != experiment.ReasonBucket || !again.Analysed {
+				t.Errorf("%s: the new owner of the bucket serves by %q, analysed %v", tt.name, again.Reason, again.Analysed)
+			}
+		case string(again.Reason) != reason || again.Analysed || again.Exposure:
+			t.Errorf("%s: %+v", tt.name, again)
 		}
-		if v, reason := router.Recheck(table, &plain); reason != "" || v.Target.Model != "plain" {
+		if v, reason, again := router.Recheck(table, &plain); reason != "" || v.Target.Model != "plain" || again != nil {
 			t.Errorf("%s: without experiment %v %s", tt.name, v, reason)
 		}
 	}
-	if v, reason := router.Recheck(old, &plan); v != plan.Variant || reason != "" {
+	if v, reason, _ := router.Recheck(old, &plan); v != plan.Variant || reason != "" {
 		t.Error("on the table that decided nothing changes")
 	}
 	gone := parse(t, `{"upstreams": [{"name": "v1", "endpoints": ["http://gpu1:8000/v1"]}], "models": [{"name": "x", "default": {"upstream": "v1"}}]}`)
 	must(t, router.Normalize(gone, nil, 9, t0, nil))
-	if v, _ := router.Recheck(compile(t, gone), &plan); v == nil || v.Name != "control" {
+	if v, _, _ := router.Recheck(compile(t, gone), &plan); v == nil || v.Name != "control" {
 		t.Errorf("model and experiment gone: %v", v)
 	}
 }
@@ -181,9 +192,13 @@ func TestRecheckDecidesAgainAmongThree(t *testing.T) {
 	table := compile(t, next)
 	for _, user := range who(t, old, "canary", 20) {
 		plan := route(t, old, query("chat", user))
-		v, reason := router.Recheck(table, &plan)
-		if want := route(t, table, query("chat", user)).Variant; v != want || reason != router.RecheckEvicted {
-			t.Fatalf("%s: got %s %s, the table says %s", user, v.Name, reason, want.Name)
+		v, reason, again := router.Recheck(table, &plan)
+		want := route(t, table, query("chat", user))
+		if v != want.Variant || reason != router.RecheckEvicted {
+			t.Fatalf("%s: got %s %s, the table says %s", user, v.Name, reason, want.Variant.Name)
+		}
+		if again.Reason != want.Decision.Reason || again.Bucket != want.Decision.Bucket || again.Variant != want.Decision.Variant {
+			t.Fatalf("%s: %+v, the table says %+v", user, again, want.Decision)
 		}
 	}
 	// A pinned unit gets the baseline instead.
@@ -191,8 +206,29 @@ func TestRecheckDecidesAgainAmongThree(t *testing.T) {
 	old = compile(t, ab)
 	plan := route(t, old, query("chat", who(t, old, "canary", 1)[0]))
 	must(t, router.SetWeights(ab, 2, t0, "chat-v2", map[string]int{"control": 1000, "b": 9000, "canary": 0}))
-	if v, reason := router.Recheck(compile(t, ab), &plan); v.Name != "control" || reason != router.RecheckEvicted {
-		t.Errorf("pinned: %s %s", v.Name, reason)
+	v, reason, again := router.Recheck(compile(t, ab), &plan)
+	if v.Name != "control" || reason != router.RecheckEvicted || again.Reason != experiment.ReasonEvicted || again.Analysed {
+		t.Errorf("pinned: %s %s %+v", v.Name, reason, again)
+	}
+}
+
+// A request that is drawn for itself goes to the new owner of the bucket drawn.
+func TestRecheckDraws(t *testing.T) {
+	t.Parallel()
+	d := doc(t, `"kind": "canary"`, `"kind": "canary", "stickiness": "none"`)
+	old := compile(t, d)
+	must(t, router.SetWeights(d, 2, t0, "chat-v2", map[string]int{"control": 10000, "canary": 0}))
+	table := compile(t, d)
+	for moved := 0; moved < 20; {
+		plan := route(t, old, query("chat", "u"))
+		if plan.Variant.Name != "canary" {
+			continue
+		}
+		moved++
+		v, _, again := router.Recheck(table, &plan)
+		if v.Name != "control" || again.Reason != experiment.ReasonRandom || again.Bucket != plan.Decision.Bucket {
+			t.Fatalf("%s %+v, drawn was %d", v.Name, again, plan.Decision.Bucket)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"sluice/experiment"
 	"sluice/router"
 	"sluice/upstream"
 )
@@ -22,7 +23,7 @@ func (x *exchange) next(n int, _ *upstream.Attempt, same bool) (upstream.Target,
 // assigned one's first; nil when none is left. What stands for an assigned
 // variant that was killed or masked comes before a declared fallback.
 func (x *exchange) choose(now *router.Table, n int, same bool) (v *router.CompiledVariant, reason string) {
-	standing, why := router.Recheck(now, &x.plan)
+	standing, why, again := router.Recheck(now, &x.plan)
 	fallback := standing.Fallback
 	if why == "" {
 		standing = x.plan.Variant
@@ -33,7 +34,7 @@ func (x *exchange) choose(now *router.Table, n int, same bool) (v *router.Compil
 		if x.refused = x.denied(standing); x.refused != nil {
 			return nil, ""
 		}
-		x.reason = why
+		x.decided(now, n, standing, why, again)
 		return standing, why
 	case n == 0:
 		return standing, ""
@@ -48,6 +49,20 @@ func (x *exchange) choose(now *router.Table, n int, same bool) (v *router.Compil
 		return nil, "" // the fallback was killed too
 	}
 	return standing, "retry"
+}
+
+// decided notes that the table now has another variant for the request. While
+// nothing was sent it is a request that came after the change; later the
+// variant that was assigned stays so.
+func (x *exchange) decided(now *router.Table, n int, v *router.CompiledVariant, why string, d *experiment.Decision) {
+	x.table, x.reason = now, why
+	if d == nil {
+		return
+	}
+	x.reason = string(d.Reason)
+	if n == 0 {
+		x.plan.Variant, x.plan.Decision = v, *d
+	}
 }
 
 // enter counts the attempt to come under the revision that is current, and

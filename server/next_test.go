@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	"sluice/internal/fakellm"
 	"sluice/router"
+	"sluice/upstream"
 )
 
 // edit applies one of router's edits to the current document and makes it the table.
@@ -135,5 +138,75 @@ func TestOnlyCallsAreAttempts(t *testing.T) {
 	}
 	if ev := p.rec.wait(t, 1)[0]; len(ev.Attempts) != 0 || ev.Outcome != "no_endpoint" {
 		t.Errorf("event: %+v", ev)
+	}
+}
+
+// TestWeight0WhileARequestIsUnderWay: the request goes where the new weights
+// say, and header and record tell the revision that said so. What was sent
+// stays assigned to whom it was sent.
+func TestWeight0WhileARequestIsUnderWay(t *testing.T) {
+	mask := func(d *router.Document, revision int64) error {
+		return router.SetWeights(d, revision, time.Now(), "exp", map[string]int{"control": 10000, "canary": 0})
+	}
+	rollback := func(d *router.Document, revision int64) error {
+		return router.Rollback(d, revision, time.Now(), "exp")
+	}
+	for _, tt := range []struct {
+		name       string
+		sticky     string
+		edit       func(d *router.Document, revision int64) error
+		sent       bool // the canary was called before
+		reason     string
+		assigned   string
+		attempts   int
+		isAnalysed bool
+	}{
+		{"weight 0, nothing sent", "bucket", mask, false, "bucket", "control", 1, true},
+		{"weight 0, sent", "bucket", mask, true, "bucket", "canary", 2, true},
+		{"weight 0, pinned", "user", mask, false, "evicted", "control", 1, false},
+		{"weight 0, pinned and sent", "user", mask, true, "evicted", "canary", 2, true},
+		{"kill, nothing sent", "bucket", killCanary, false, "killed", "control", 1, false},
+		{"kill, sent", "bucket", killCanary, true, "killed", "canary", 2, true},
+		{"rollback, nothing sent", "user", rollback, false, "killed", "control", 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, b := fake(t, fakellm.Options{}), fake(t, fakellm.Options{})
+			doc := twoVariants(a.URL(), b.URL(), 0, 10000)
+			doc.Experiments[0].Stickiness = tt.sticky
+			var p *plane
+			var once sync.Once
+			change := func() { once.Do(func() { p.edit(tt.edit) }) }
+			p = newPlane(t, doc, func(c *Config) {
+				if pool := c.Doer; !tt.sent {
+					c.Doer = doer(func(ctx context.Context, r *upstream.Request, s upstream.Sink) upstream.Result {
+						change() // it is routed and not sent
+						return pool.Do(ctx, r, s)
+					})
+				}
+			})
+			if tt.sent {
+				b.OnCall(func(fakellm.Call, http.Header) { change() })
+				b.Set(fakellm.Behaviour{Fault: fakellm.Status, Status: 503})
+			}
+			before := p.doc.Revision
+			resp, body := p.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u1")
+			h, ev := resp.Header, p.rec.wait(t, 1)[0]
+			if resp.StatusCode != 200 || h.Get("X-Sluice-Variant") != "control" || h.Get("X-Sluice-Reason") != tt.reason {
+				t.Errorf("%d %s %v", resp.StatusCode, body, h)
+			}
+			assigned := h.Get("X-Sluice-Assigned")
+			if assigned == "" {
+				assigned = h.Get("X-Sluice-Variant")
+			}
+			if assigned != tt.assigned || ev.Assigned != tt.assigned || ev.Served != "control" {
+				t.Errorf("assigned %s, event %s, served %s; want %s, control", assigned, ev.Assigned, ev.Served, tt.assigned)
+			}
+			if want := strconv.FormatInt(before+1, 10); h.Get("X-Sluice-Revision") != want || ev.Revision != before+1 {
+				t.Errorf("revision %s, event %d; want %s", h.Get("X-Sluice-Revision"), ev.Revision, want)
+			}
+			if ev.Reason != tt.reason || len(ev.Attempts) != tt.attempts || ev.Analysed != tt.isAnalysed || ev.Bucket < 0 {
+				t.Errorf("event: %+v", ev)
+			}
+		})
 	}
 }
