@@ -336,7 +336,7 @@ func (e *CompiledExperiment) assigns() bool {
 func (c *compiler) attrs(e *Experiment) {
 	note := func(rules []experiment.Rule) {
 		for _, r := range rules {
-			if name, ok := strings.CutPrefix(r.Attr, "header:"); ok && !forbiddenHeaders[strings.ToLower(name)] {
+			if name, ok := strings.CutPrefix(r.Attr, "header:"); ok && !upstream.Private(name) {
 				c.t.headerAttrs[r.Attr] = textproto.CanonicalMIMEHeaderKey(name)
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/textproto"
 	"strings"
+
+	"sluice/upstream"
 )
 
 // sourceKind is one way to learn who is asking.
@@ -71,7 +73,7 @@ func parseUnitSource(s string) (unitSource, error) {
 		switch {
 		case kind == "header" && addressHeaders[low]:
 			return unitSource{}, errNoAddress
-		case kind == "header" && forbiddenHeaders[low]:
+		case kind == "header" && upstream.Private(name):
 			return unitSource{}, fmt.Errorf("the header %q carries a credential or belongs to the connection; it is no identity", low)
 		case kind == "header":
 			return unitSource{kind: fromHeader, name: textproto.CanonicalMIMEHeaderKey(name)}, nil

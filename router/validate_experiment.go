@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/experiment"
+	"sluice/upstream"
 )
 
 // The states of an experiment as the document writes them.
@@ -268,7 +269,7 @@ func (c *checker) overrideNames(path string, names []string) {
 		switch low := strings.ToLower(n); {
 		case !isToken(n):
 			c.add(at(path, i), "header_invalid", "%q is not the name of a header", clip(n))
-		case forbiddenHeaders[low] || addressHeaders[low] || strings.HasPrefix(low, "content-") || low == "accept" || low == "user-agent" || low == "x-request-id":
+		case upstream.Private(n) || addressHeaders[low] || strings.HasPrefix(low, "content-") || low == "accept" || low == "user-agent" || low == "x-request-id":
 			c.add(at(path, i), "header_forbidden", "the header %q cannot name a variant; use one such as x-llm-variant", low)
 		}
 	}

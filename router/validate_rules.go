@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sluice/experiment"
+	"sluice/upstream"
 )
 
 const maxRules = 100
@@ -45,7 +46,7 @@ func (c *checker) ruleAttr(path, attr, op string) {
 	case !named && slices.Contains([]string{"tenant", "key", "model", "api"}, attr):
 	case (attr == "" || attr == experiment.UnitAttr) && op == "percent": // of the units themselves
 	case named && kind == "tag" && name != "" && len(name) <= maxLabel:
-	case named && kind == "header" && forbiddenHeaders[strings.ToLower(name)]:
+	case named && kind == "header" && upstream.Private(name):
 		c.add(path, "attr_forbidden", "the header %q carries a credential or belongs to the connection; nobody is targeted by it", clip(name))
 	case named && kind == "header" && isToken(name):
 	default:

@@ -54,6 +54,8 @@ func TestValidateRules(t *testing.T) {
 		{"negative limit", []string{upV2, upV2[:len(upV2)-1] + `, "limits": {"max_in_flight": -1}}`}, "/upstreams/1/limits/max_in_flight", "out_of_range", "0 to"},
 		{"readiness path", []string{upV2, upV2[:len(upV2)-1] + `, "readiness": {"path": "health"}}`}, "/upstreams/1/readiness/path", "invalid_value", "'/'"},
 		{"credential header", []string{upV2, upV2[:len(upV2)-1] + `, "headers": {"request": ["Authorization"]}}`}, "/upstreams/1/headers/request/0", "header_forbidden", "never passed on"},
+		{"header of the gateway", []string{upV2, upV2[:len(upV2)-1] + `, "headers": {"request": ["X-Tag", "x-forwarded-for"]}}`}, "/upstreams/1/headers/request/1", "header_forbidden", "never passed on"},
+		{"header of the scheduler", []string{upV2, upV2[:len(upV2)-1] + `, "headers": {"request": ["x-vllm-priority"]}}`}, "/upstreams/1/headers/request/0", "header_forbidden", "never passed on"},
 		{"not a header", []string{upV2, upV2[:len(upV2)-1] + `, "headers": {"response": ["x y"]}}`}, "/upstreams/1/headers/response/0", "header_invalid", "not the name"},
 		{"half of a key pair", []string{upV2, upV2[:len(upV2)-1] + `, "tls": {"cert_file": "a"}}`}, "/upstreams/1/tls", "invalid_value", "both or neither"},
 		{"price decimals", []string{`"input": "0.20"`, `"input": "0.1234567"`}, "/upstreams/0/price/input", "price_invalid", "6 decimals"},

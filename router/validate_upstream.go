@@ -210,26 +210,16 @@ func (c *checker) coldStart(path string, s *ColdStart) {
 	}
 }
 
-// forbiddenHeaders carry credentials or belong to one connection; they are
-// never forwarded, whatever the allow-list says.
-var forbiddenHeaders = map[string]bool{
-	"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true,
-	"x-api-key": true, "api-key": true, "x-goog-api-key": true, "www-authenticate": true,
-	"proxy-authenticate": true, "proxy-connection": true,
-	"connection": true, "keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true,
-	"upgrade": true, "expect": true, "host": true, "content-length": true, "content-encoding": true,
-}
-
 func (c *checker) headerNames(path string, names []string) {
 	if !c.most(path, len(names), MaxObjects, "headers") {
 		return
 	}
 	for i, n := range names {
-		switch low := strings.ToLower(n); {
+		switch {
 		case !isToken(n):
 			c.add(at(path, i), "header_invalid", "%q is not the name of a header", clip(n))
-		case forbiddenHeaders[low]:
-			c.add(at(path, i), "header_forbidden", "the header %q carries a credential or belongs to the connection; it is never passed on", low)
+		case !upstream.Passable(n):
+			c.add(at(path, i), "header_forbidden", "the header %q carries a credential, belongs to the connection, steers an engine or is the gateway's own; it is never passed on", strings.ToLower(n))
 		}
 	}
 }

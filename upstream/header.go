@@ -19,25 +19,33 @@ const (
 	hdrEncoding    = "Content-Encoding"
 )
 
-// forbidden headers never pass in either direction, whatever a configuration
-// adds: credentials, what belongs to one connection, what this gateway or the
-// HTTP library sets itself, and what steers an engine's scheduler.
-var forbidden = func() headerSet {
-	s := headerSet{}
-	for _, n := range strings.Fields(`authorization proxy-authorization proxy-authenticate www-authenticate
-		x-api-key api-key x-goog-api-key x-auth-token cookie set-cookie cookie2 set-cookie2
-		connection proxy-connection keep-alive te trailer transfer-encoding upgrade expect http2-settings
-		content-length host accept-encoding server alt-svc forwarded x-real-ip via idempotency-key x-idempotency-key
-		x-request-id x-session-id x-vllm-priority x-data-parallel-rank x-conversation-id x-smg-routing-key
-		endpoint-load-metrics-format openai-organization openai-project`) {
-		s[http.CanonicalHeaderKey(n)] = struct{}{}
-	}
-	return s
-}()
+// private headers carry a credential or belong to one connection.
+var private = headerNames(`authorization proxy-authorization proxy-authenticate www-authenticate
+	x-api-key api-key x-goog-api-key x-auth-token cookie set-cookie cookie2 set-cookie2
+	connection proxy-connection keep-alive te trailer transfer-encoding upgrade expect http2-settings
+	content-length content-encoding host accept-encoding`)
 
-// passable tells whether an addition to an allow-list may have effect.
+// forbidden headers never pass in either direction, whatever a configuration
+// adds: private ones, what this gateway or the HTTP library sets itself, and
+// what steers an engine's scheduler.
+var forbidden = headerNames(`server alt-svc forwarded x-real-ip via idempotency-key x-idempotency-key
+	x-request-id x-session-id x-vllm-priority x-data-parallel-rank x-conversation-id x-smg-routing-key
+	endpoint-load-metrics-format openai-organization openai-project`)
+
+func headerNames(list string) headerSet {
+	return newHeaderSet(strings.Fields(list), func(string) bool { return true })
+}
+
+// Private tells whether a header, in any case, carries a credential or belongs
+// to one connection: it is nobody's identity and is never passed on.
+func Private(name string) bool { return private.has(http.CanonicalHeaderKey(name)) }
+
+// Passable tells whether a header, in any case, has an effect when it is added
+// to an upstream's allow-list.
+func Passable(name string) bool { return passable(http.CanonicalHeaderKey(name)) }
+
 func passable(name string) bool {
-	if forbidden.has(name) {
+	if private.has(name) || forbidden.has(name) {
 		return false
 	}
 	for _, p := range []string{"X-Sluice-", "X-Override-", "X-Forwarded-", "Proxy-", "Access-Control-"} {
