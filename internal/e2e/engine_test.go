@@ -43,13 +43,17 @@ type enginePair struct {
 	g        *gateway
 	variants [2]string
 	engines  [2]*engine
-	users    [2]string // one of each variant
-	asked    int       // requests before the books are opened
+	taps     [2]*wireTap // before each engine, for the models tapped-…
+	users    [2]string   // one of each variant
+	asked    int         // requests before the books are opened
 	table    bytes.Buffer
 }
 
 func runPair(t *testing.T, one, two string) {
 	p := &enginePair{t: t, variants: [2]string{"control", "canary"}, engines: [2]*engine{newEngine(t, one), newEngine(t, two)}}
+	for i, e := range p.engines {
+		p.taps[i] = newWireTap(t, e.url)
+	}
 	p.engines[0].start()
 	p.note("%s (control) ready after %.1f s", one, p.engines[0].await().Seconds())
 	p.g = serve(t, t.TempDir(), p.yaml())
@@ -78,6 +82,8 @@ func (p *enginePair) yaml() string {
 		fmt.Fprintf(&ups, `
     - { name: v%d, dialect: %s, endpoints: ["%s/v1"], usage: %s, readiness: { interval: 200ms }, price: { input: "0.20", output: "0.80" } }`,
 			i+1, e.kind, e.url, usage)
+		fmt.Fprintf(&ups, `
+    - { name: tap%d, dialect: %s, endpoints: ["%s/v1"], usage: %s }`, i+1, e.kind, p.taps[i].URL, usage)
 	}
 	return `
 server: { listen: "%DATA%" }
@@ -86,7 +92,10 @@ storage: { url: "sqlite:%DIR%/sluice.db" }
 data_dir: "%DIR%"
 resources:
   upstreams:` + ups.String() + `
-  models: [ { name: chat, default: { upstream: v1, model: chat } } ]
+  models:
+    - { name: chat, default: { upstream: v1, model: chat } }
+    - { name: tapped-control, default: { upstream: tap1, model: chat } }
+    - { name: tapped-canary, default: { upstream: tap2, model: chat } }
   experiments:
     - key: engines
       model: chat
@@ -184,14 +193,16 @@ var differs = regexp.MustCompile(`("id": ?"chatcmpl-)[^"]*|("created": ?)\d+|("(
 
 func unmarked(b []byte) []byte { return differs.ReplaceAll(b, []byte("$1$2$3")) }
 
-// bytes sends the same requests straight to the engine and through the gateway.
+// bytes sends the same requests straight to the engine and through the gateway,
+// and compares the answers that the gateway need not change with those that the
+// engine gave it.
 func (p *enginePair) bytes(i int) {
 	t, e := p.t, p.engines[i]
 	cache := ""
 	if e.kind == "llamacpp" {
 		cache = `,"cache_prompt":false` // or the counts of cached tokens depend on what was asked before
 	}
-	equal, again := 0, 0
+	equal, again, exact := 0, 0, 0
 	for name, body := range map[string]string{
 		"whole":             engineBody("Tell me of the sea, ü & <b>.", 24, cache),
 		"stream":            engineBody("Tell me of the sea.", 24, cache+`,"stream":true`),
@@ -231,8 +242,14 @@ func (p *enginePair) bytes(i int) {
 			continue
 		}
 		equal++
+		if !strings.Contains(body, `"stream":true`) || strings.Contains(body, `"include_usage":true`) || direct.StatusCode != 200 {
+			if !p.relayed(t.Context(), i, name, body) {
+				continue
+			}
+			exact++
+		}
 	}
-	p.note("%s: %d kinds of answers equal byte for byte (%d asked again)", p.variants[i], equal, again)
+	p.note("%s: %d kinds of answers equal those given straight (%d asked again), %d equal what the engine sent to the last byte", p.variants[i], equal, again, exact)
 }
 
 func clip(b []byte) []byte { return b[:min(len(b), 4000)] }
