@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -97,6 +98,17 @@ func (c Config) withDefaults() (Config, error) {
 		c.DenyFields = wire.DenyDefaults(c.Dialect)
 	}
 	return c, nil
+}
+
+// DefaultTimeouts are those of an upstream that has none; 0 is off.
+func DefaultTimeouts() Timeouts { return Timeouts{}.withDefaults() }
+
+// Or takes from other what t leaves out.
+func (t Timeouts) Or(other Timeouts) Timeouts {
+	return Timeouts{
+		Connect: cmp.Or(t.Connect, other.Connect), FirstByte: cmp.Or(t.FirstByte, other.FirstByte),
+		BetweenBytes: cmp.Or(t.BetweenBytes, other.BetweenBytes), Total: cmp.Or(t.Total, other.Total),
+	}
 }
 
 func (t Timeouts) withDefaults() Timeouts {

@@ -187,7 +187,7 @@ func (a *app) openControl(seed *router.Document) (err error) {
 	}
 	a.control, err = control.New(control.Options{
 		Store: a.store, Sticky: a.sticky, Pool: a.pool, Live: a.live, Shared: a.cfg.Redis.URL.Reveal() != "",
-		Secrets: a.cfg.Secret, Seed: seed, OverrideHeaders: a.cfg.Server.OverrideHeaders, SnapshotPath: path, ReplicaID: a.replica,
+		Timeouts: a.cfg.Timeouts(), Secrets: a.cfg.Secret, Seed: seed, OverrideHeaders: a.cfg.Server.OverrideHeaders, SnapshotPath: path, ReplicaID: a.replica,
 		Addr: a.cfg.Server.Listen, Quiesced: a.data.Quiesced, Log: a.log,
 		Hooks: control.Hooks{
 			Revision:      a.swapped,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/router"
+	"sluice/upstream"
 )
 
 // Config is the whole of the process settings. The tags drive the decoder, the
@@ -26,6 +27,7 @@ type Config struct {
 	Auth      Auth                 `json:"auth" desc:"Who may call the data plane."`
 	Log       Log                  `json:"log" desc:"The process log and the access log."`
 	DataDir   string               `json:"data_dir" desc:"Directory of the last good snapshot; empty: none is kept."`
+	Upstreams UpstreamDefaults     `json:"upstream_defaults" desc:"What upstreams have that do not say otherwise."`
 	Resources *router.Document     `json:"resources" desc:"Seeds objects that do not exist yet; never interpolated."`
 
 	origins   map[string]Origin
@@ -102,6 +104,19 @@ type Log struct {
 	Access string `json:"access" enum:"stdout,stderr,off" desc:"Where the access log goes, one JSON line a request."`
 }
 
+// UpstreamDefaults is what holds for upstreams whose document says nothing.
+type UpstreamDefaults struct {
+	Timeouts Timeouts `json:"timeouts" desc:"How long to wait for an upstream; 0s: for ever."`
+}
+
+// Timeouts have the names of an upstream's own.
+type Timeouts struct {
+	Connect      time.Duration `json:"connect" desc:"Longest wait for a connection; 0s: no limit."`
+	FirstByte    time.Duration `json:"first_byte" desc:"From the request's end to the first event, or the header of a whole answer; 0s: no limit."`
+	BetweenBytes time.Duration `json:"between_bytes" desc:"Longest silence within an answer; 0s: no limit."`
+	Total        time.Duration `json:"total" desc:"Longest answer; 0s: no limit."`
+}
+
 // Default returns the settings without file, environment and flags.
 func Default() *Config {
 	return &Config{
@@ -117,7 +132,10 @@ func Default() *Config {
 		Storage: Storage{URL: "sqlite:data/sluice.db"},
 		Log:     Log{Format: "json", Level: "info", Access: "stdout"},
 		DataDir: "data",
-		getenv:  func(string) string { return "" },
+		Upstreams: UpstreamDefaults{
+			Timeouts: Timeouts(upstream.DefaultTimeouts()),
+		},
+		getenv: func(string) string { return "" },
 	}
 }
 
@@ -130,6 +148,17 @@ func (c *Config) DrainDelay() time.Duration {
 		return 0
 	}
 	return 5 * time.Second
+}
+
+// Timeouts is upstream_defaults.timeouts in the form of an upstream's: negative is off.
+func (c *Config) Timeouts() upstream.Timeouts {
+	t := upstream.Timeouts(c.Upstreams.Timeouts)
+	for _, d := range []*time.Duration{&t.Connect, &t.FirstByte, &t.BetweenBytes, &t.Total} {
+		if *d == 0 {
+			*d = -1
+		}
+	}
+	return t
 }
 
 // AuthNone reports whether the data plane asks for no key.

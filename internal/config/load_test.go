@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/config"
+	"sluice/upstream"
 )
 
 // load reads text as sluice.yaml with an environment of one line per variable.
@@ -361,4 +362,29 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("cannot be shown: %v", err)
 		}
 	})
+}
+
+func TestUpstreamDefaults(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, yaml string
+		env        []string
+		want       upstream.Timeouts
+	}{
+		{"default", "log: {}\n", nil, upstream.Timeouts{Connect: 2 * time.Second, FirstByte: 10 * time.Minute, BetweenBytes: 2 * time.Minute, Total: -1}},
+		{"file, variable, off", "upstream_defaults: { timeouts: { first_byte: 20m, between_bytes: 0s, total: 1h } }\n",
+			[]string{"SLUICE_UPSTREAM_DEFAULTS_TIMEOUTS_TOTAL=2h", "SLUICE_UPSTREAM_DEFAULTS_TIMEOUTS_CONNECT=0s"},
+			upstream.Timeouts{Connect: -1, FirstByte: 20 * time.Minute, BetweenBytes: -1, Total: 2 * time.Hour}},
+	} {
+		c, err := load(tt.yaml, tt.env...)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if got := c.Timeouts(); got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+	if _, err := load("upstream_defaults: { timeouts: { conect: 1s } }\n"); err == nil || !strings.Contains(err.Error(), "did you mean `connect`?") {
+		t.Errorf("a misspelt key: %v", err)
+	}
 }

@@ -95,6 +95,9 @@ func (c *Controller) build(snap *router.Snapshot, kills []sticky.KillEntry) (*ro
 	if len(ps) > 0 {
 		return nil, ps
 	}
+	for i := range configs {
+		configs[i].Timeouts = configs[i].Timeouts.Or(c.o.Timeouts)
+	}
 	ups, err := c.o.Pool.Apply(configs)
 	if err != nil {
 		return nil, err

@@ -78,7 +78,9 @@ type Options struct {
 	ReplicaID    string
 	// OverrideHeaders are more header names that force a variant (server.override_headers).
 	OverrideHeaders []string
-	Addr            string // shown beside the replica
+	// Timeouts are those of upstreams that have none (upstream_defaults.timeouts); 0 is upstream's default, negative is off.
+	Timeouts upstream.Timeouts
+	Addr     string // shown beside the replica
 	// Quiesced returns when no attempt decided under a revision older than
 	// this one is still before its first byte upstream; nil is at once. The
 	// controller waits at most 1 s for it.
