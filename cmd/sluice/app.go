@@ -180,6 +180,17 @@ func (a *app) openData() (err error) {
 	return err
 }
 
+// upstreamTimeouts says "off" as upstream does: there 0 is its own default.
+func upstreamTimeouts(c config.Timeouts) upstream.Timeouts {
+	off := func(d time.Duration) time.Duration {
+		if d == 0 {
+			return -1
+		}
+		return d
+	}
+	return upstream.Timeouts{Connect: off(c.Connect), FirstByte: off(c.FirstByte), BetweenBytes: off(c.BetweenBytes), Total: off(c.Total)}
+}
+
 func (a *app) openControl(seed *router.Document) (err error) {
 	path := ""
 	if a.cfg.DataDir != "" {
@@ -187,7 +198,7 @@ func (a *app) openControl(seed *router.Document) (err error) {
 	}
 	a.control, err = control.New(control.Options{
 		Store: a.store, Sticky: a.sticky, Pool: a.pool, Live: a.live, Shared: a.cfg.Redis.URL.Reveal() != "",
-		Timeouts: a.cfg.Timeouts(), Secrets: a.cfg.Secret, Seed: seed, OverrideHeaders: a.cfg.Server.OverrideHeaders, SnapshotPath: path, ReplicaID: a.replica,
+		Timeouts: upstreamTimeouts(a.cfg.Upstreams.Timeouts), Secrets: a.cfg.Secret, Seed: seed, OverrideHeaders: a.cfg.Server.OverrideHeaders, SnapshotPath: path, ReplicaID: a.replica,
 		Addr: a.cfg.Server.Listen, Quiesced: a.data.Quiesced, Log: a.log,
 		Hooks: control.Hooks{
 			Revision:      a.swapped,

@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"sluice/internal/config"
+	"sluice/upstream"
 )
 
 // TestSideServerEndsHalfARequest: whether or not a handler reads the body, its
@@ -47,5 +50,12 @@ func TestSideServerEndsHalfARequest(t *testing.T) {
 		if _, err := r.ReadByte(); err != io.EOF {
 			t.Errorf("%s: the connection goes on: %v", path, err)
 		}
+	}
+}
+
+func TestUpstreamTimeoutsOff(t *testing.T) {
+	got := upstreamTimeouts(config.Timeouts{Connect: time.Second, Total: time.Hour})
+	if want := (upstream.Timeouts{Connect: time.Second, FirstByte: -1, BetweenBytes: -1, Total: time.Hour}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

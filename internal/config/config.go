@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"sluice/router"
-	"sluice/upstream"
 )
 
 // Config is the whole of the process settings. The tags drive the decoder, the
@@ -133,7 +132,7 @@ func Default() *Config {
 		Log:     Log{Format: "json", Level: "info", Access: "stdout"},
 		DataDir: "data",
 		Upstreams: UpstreamDefaults{
-			Timeouts: Timeouts(upstream.DefaultTimeouts()),
+			Timeouts: Timeouts{Connect: 2 * time.Second, FirstByte: 10 * time.Minute, BetweenBytes: 2 * time.Minute},
 		},
 		getenv: func(string) string { return "" },
 	}
@@ -148,17 +147,6 @@ func (c *Config) DrainDelay() time.Duration {
 		return 0
 	}
 	return 5 * time.Second
-}
-
-// Timeouts is upstream_defaults.timeouts in the form of an upstream's: negative is off.
-func (c *Config) Timeouts() upstream.Timeouts {
-	t := upstream.Timeouts(c.Upstreams.Timeouts)
-	for _, d := range []*time.Duration{&t.Connect, &t.FirstByte, &t.BetweenBytes, &t.Total} {
-		if *d == 0 {
-			*d = -1
-		}
-	}
-	return t
 }
 
 // AuthNone reports whether the data plane asks for no key.

@@ -371,16 +371,16 @@ func TestUpstreamDefaults(t *testing.T) {
 		env        []string
 		want       upstream.Timeouts
 	}{
-		{"default", "log: {}\n", nil, upstream.Timeouts{Connect: 2 * time.Second, FirstByte: 10 * time.Minute, BetweenBytes: 2 * time.Minute, Total: -1}},
+		{"default", "log: {}\n", nil, upstream.DefaultTimeouts()},
 		{"file, variable, off", "upstream_defaults: { timeouts: { first_byte: 20m, between_bytes: 0s, total: 1h } }\n",
 			[]string{"SLUICE_UPSTREAM_DEFAULTS_TIMEOUTS_TOTAL=2h", "SLUICE_UPSTREAM_DEFAULTS_TIMEOUTS_CONNECT=0s"},
-			upstream.Timeouts{Connect: -1, FirstByte: 20 * time.Minute, BetweenBytes: -1, Total: 2 * time.Hour}},
+			upstream.Timeouts{FirstByte: 20 * time.Minute, Total: 2 * time.Hour}},
 	} {
 		c, err := load(tt.yaml, tt.env...)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		if got := c.Timeouts(); got != tt.want {
+		if got := upstream.Timeouts(c.Upstreams.Timeouts); got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
