@@ -23,6 +23,8 @@ type KillEntry struct {
 	Variant    string // "*" is a rollback
 }
 
+const everyVariant = "*"
+
 // CompileOptions are what Compile cannot know from the snapshot.
 type CompileOptions struct {
 	Secrets func(name string) bool // does a credential resolve; nil: not checked
@@ -240,7 +242,7 @@ func (c *compiler) definition(e *Experiment, ce *CompiledExperiment) (experiment
 		}
 		i := e.variant(k.Variant)
 		switch {
-		case k.Variant == "*" && (def.State == experiment.Running || def.State == experiment.Paused || def.State == experiment.Promoted):
+		case k.Variant == everyVariant && (def.State == experiment.Running || def.State == experiment.Paused || def.State == experiment.Promoted):
 			def.State = experiment.RolledBack
 		case i >= 0 && i != def.Baseline:
 			def.Variants[i].State = experiment.Killed

@@ -309,3 +309,48 @@ func TestReshuffleChangesSeedAndGeneration(t *testing.T) {
 		t.Errorf("generations are bounded: %v", err)
 	}
 }
+
+func TestStopWritesTheKillSet(t *testing.T) {
+	t.Parallel()
+	entry := func(generation int, variant string) router.KillEntry {
+		return router.KillEntry{Experiment: "chat-v2", Generation: generation, Variant: variant}
+	}
+	rolledBack := func(d *router.Document) { must(t, router.Rollback(d, 2, t0, "chat-v2")) }
+	for _, tt := range []struct {
+		name  string
+		prior func(d *router.Document)
+		k     router.KillEntry
+		want  string // state of the experiment and of the canary; "" for no change
+	}{
+		{"kill", nil, entry(1, "canary"), "running killed"},
+		{"rollback", nil, entry(1, "*"), "rolled_back "},
+		{"kill after the rollback", rolledBack, entry(1, "canary"), "rolled_back killed"},
+		{"rollback again", rolledBack, entry(1, "*"), ""},
+		{"kill again", func(d *router.Document) { must(t, router.Kill(d, 2, t0, "chat-v2", "canary")) }, entry(1, "canary"), ""},
+		{"another generation", nil, entry(2, "canary"), ""},
+		{"the baseline", nil, entry(1, "control"), ""},
+		{"unknown variant", nil, entry(1, "x"), ""},
+		{"unknown experiment", nil, router.KillEntry{Experiment: "x", Generation: 1, Variant: "*"}, ""},
+		{"finished", func(d *router.Document) { must(t, router.Finish(d, 2, t0, "chat-v2")) }, entry(1, "canary"), ""},
+	} {
+		d := doc(t)
+		if tt.prior != nil {
+			tt.prior(d)
+		}
+		before := d.Clone()
+		if lacks := d.Lacks(tt.k); lacks != (tt.want != "") {
+			t.Errorf("%s: lacks %v", tt.name, lacks)
+		}
+		must(t, router.Stop(d, 9, t0, tt.k))
+		if tt.want == "" {
+			if diff := cmp.Diff(before, d); diff != "" {
+				t.Errorf("%s: changed (-before +after):\n%s", tt.name, diff)
+			}
+			continue
+		}
+		e := d.Experiment("chat-v2")
+		if got := e.State + " " + e.Variants[1].State; got != tt.want || d.Revision != 9 || d.Lacks(tt.k) {
+			t.Errorf("%s: %q at revision %d", tt.name, got, d.Revision)
+		}
+	}
+}

@@ -109,6 +109,41 @@ func kill(e *Experiment, variant string) error {
 	return nil
 }
 
+// Stop writes an entry of the kill set into the document. It changes nothing
+// where the document has it or its generation has ended; a variant may be
+// killed after the whole experiment was rolled back, as two people without a
+// database may do.
+func Stop(doc *Document, revision int64, now time.Time, k KillEntry) error {
+	if !doc.Lacks(k) {
+		return nil
+	}
+	return reduce(doc, revision, now, k.Experiment, func(e *Experiment) error {
+		if k.Variant == everyVariant {
+			return rollback(e)
+		}
+		if e.State == StateRolledBack {
+			e.Variants[e.variant(k.Variant)].State = VariantKilled
+			return nil
+		}
+		return kill(e, k.Variant)
+	})
+}
+
+// Lacks reports an entry of the kill set that concerns the running generation
+// and is not in the document.
+func (d *Document) Lacks(k KillEntry) bool {
+	e := d.Experiment(k.Experiment)
+	if e == nil || e.Generation != k.Generation {
+		return false
+	}
+	live := e.State == StateRunning || e.State == StatePaused || e.State == StatePromoted
+	if k.Variant == everyVariant {
+		return live
+	}
+	i := e.variant(k.Variant)
+	return (live || e.State == StateRolledBack) && i >= 0 && k.Variant != e.Baseline && e.Variants[i].State != VariantKilled
+}
+
 // Promote makes variant serve everybody; the weights are kept for a rollback.
 // Idempotent for the same winner.
 func Promote(doc *Document, revision int64, now time.Time, key, variant string) error {

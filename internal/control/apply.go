@@ -135,9 +135,13 @@ func (c *Controller) compileFailed(rev int64, err error) {
 func routerKills(kills []sticky.KillEntry) []router.KillEntry {
 	out := make([]router.KillEntry, len(kills))
 	for i, k := range kills {
-		out[i] = router.KillEntry{Experiment: k.Experiment, Generation: k.Generation, Variant: k.Variant}
+		out[i] = routerKill(k)
 	}
 	return out
+}
+
+func routerKill(k sticky.KillEntry) router.KillEntry {
+	return router.KillEntry{Experiment: k.Experiment, Generation: k.Generation, Variant: k.Variant}
 }
 
 // killSetKey is equal for equal sets; sticky keeps them in order.

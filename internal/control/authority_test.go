@@ -75,6 +75,66 @@ func TestKillAndRollbackWithoutTheDatabase(t *testing.T) {
 	}
 }
 
+// Everything that was done while the database was away has its row, whatever
+// the order.
+func TestKillAndThenRollbackWithoutTheDatabase(t *testing.T) {
+	for name, killFirst := range map[string]bool{"kill, rollback": true, "rollback, kill": false} {
+		t.Run(name, func(t *testing.T) {
+			pg := testenv.PostgresServer(t)
+			const poll = 100 * time.Millisecond
+			a := start(t, settings{id: "a", db: durable(pg.Database()), change: func(o *control.Options) { o.Poll = poll }})
+			rev := a.revision()
+			kill(t, pg, a)
+			steps := []func() (control.CommitResult, error){
+				func() (control.CommitResult, error) {
+					return a.Kill(t.Context(), "exp", "canary", router.Change{Actor: "ada", Reason: "it swears"})
+				},
+				func() (control.CommitResult, error) {
+					return a.Rollback(t.Context(), "exp", router.Change{Actor: "bob", Reason: "all of it"})
+				},
+			}
+			want := []string{"experiment.kill by ada", "experiment.rollback by bob"}
+			if !killFirst {
+				slices.Reverse(steps)
+				slices.Reverse(want)
+			}
+			for _, step := range steps {
+				if res, err := step(); err != nil || !res.Deferred {
+					t.Fatalf("%+v, %v", res, err)
+				}
+			}
+			pg.Restart()
+			var got []string
+			eventually(t, "both rows", func() bool {
+				rows, _, err := a.store.Audit(t.Context(), auditAll)
+				got = got[:0]
+				for _, r := range rows {
+					if r.Revision > rev {
+						got = append(got, r.Action+" by "+r.Actor)
+					}
+				}
+				return err == nil && len(got) >= 2
+			})
+			slices.Reverse(got) // the newest comes first
+			if !slices.Equal(got, want) {
+				t.Errorf("audit %q, want %q", got, want)
+			}
+			eventually(t, "the document", func() bool {
+				e := a.live.Load().Snapshot.Document.Experiment("exp")
+				return e.State == router.StateRolledBack && e.Variants[1].State == router.VariantKilled
+			})
+			if _, err := a.store.VerifyAudit(t.Context()); err != nil {
+				t.Error(err)
+			}
+			settled := a.revision()
+			time.Sleep(3 * poll) // nothing is written twice
+			if a.revision() != settled {
+				t.Errorf("revision %d became %d", settled, a.revision())
+			}
+		})
+	}
+}
+
 func TestKillWithoutRedisAndANewGeneration(t *testing.T) {
 	a, b, _, redis, _ := pair(t)
 	redis.Kill()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,11 +200,14 @@ func (c *Controller) stopWithoutDatabase(ctx context.Context, experiment, varian
 }
 
 // replay writes kills into the document that it does not have yet, with their
-// actor and reason. Replicas may race: the second finds nothing to change.
+// actor and reason, in the order in which they happened. Replicas may race: the
+// second finds nothing to change.
 func (c *Controller) replay(ctx context.Context, snap *router.Snapshot, kills []sticky.KillEntry) {
+	kills = slices.Clone(kills)
+	slices.SortStableFunc(kills, func(a, b sticky.KillEntry) int { return a.Time.Compare(b.Time) })
 	for _, k := range kills {
-		e := snap.Document.Experiment(k.Experiment)
-		if e == nil || e.Generation != k.Generation || stopped(e, k.Variant) {
+		entry := routerKill(k)
+		if !snap.Document.Lacks(entry) {
 			continue
 		}
 		action := "experiment.kill"
@@ -211,16 +215,11 @@ func (c *Controller) replay(ctx context.Context, snap *router.Snapshot, kills []
 			action = "experiment.rollback"
 		}
 		reason := strings.TrimPrefix(k.Reason+"; in force since "+k.Time.UTC().Format(time.RFC3339)+", written when the database was back", "; ")
-		stop := c.stopMutation(k.Experiment, k.Variant)
 		// Not validated: it only reduces, and the rest may have faults of its own.
 		next, audit, err := c.o.Store.CommitAbove(ctx, 0, router.Change{
 			Actor: k.Actor, Action: action, Object: "experiment/" + k.Experiment, Reason: reason,
 			Mutate: func(s *router.Snapshot, revision int64) error {
-				e := s.Document.Experiment(k.Experiment)
-				if e == nil || e.Generation != k.Generation || stopped(e, k.Variant) {
-					return nil
-				}
-				return stop(s, revision)
+				return router.Stop(&s.Document, revision, c.o.Now(), entry)
 			},
 		})
 		if err != nil {
@@ -232,23 +231,6 @@ func (c *Controller) replay(ctx context.Context, snap *router.Snapshot, kills []
 			c.announce(ctx, next)
 		}
 	}
-}
-
-// stopped reports whether the document has a kill already, or a state in which
-// it means nothing.
-func stopped(e *router.Experiment, variant string) bool {
-	if variant == rollback {
-		return e.State == router.StateRolledBack || e.State == router.StateCompleted || e.State == router.StateArchived
-	}
-	if e.State != router.StateRunning && e.State != router.StatePaused && e.State != router.StatePromoted {
-		return true
-	}
-	for _, v := range e.Variants {
-		if v.Name == variant {
-			return v.State == router.VariantKilled
-		}
-	}
-	return true
 }
 
 // dropEnded removes kills of generations that have ended.
