@@ -3,6 +3,8 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -26,7 +28,10 @@ func newWireTap(t testing.TB, engine string) *wireTap {
 		t.Fatal(err)
 	}
 	tap := &wireTap{}
-	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+	proxy := &httputil.ReverseProxy{
+		FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		ErrorLog: log.New(io.Discard, "", 0), // the engine is not there yet
+	}
 	tap.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			proxy.ServeHTTP(w, r)

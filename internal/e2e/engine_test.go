@@ -83,7 +83,7 @@ func (p *enginePair) yaml() string {
     - { name: v%d, dialect: %s, endpoints: ["%s/v1"], usage: %s, readiness: { interval: 200ms }, price: { input: "0.20", output: "0.80" } }`,
 			i+1, e.kind, e.url, usage)
 		fmt.Fprintf(&ups, `
-    - { name: tap%d, dialect: %s, endpoints: ["%s/v1"], usage: %s }`, i+1, e.kind, p.taps[i].URL, usage)
+    - { name: tap%d, dialect: %s, endpoints: ["%s/v1"] }`, i+1, e.kind, p.taps[i].URL)
 	}
 	return `
 server: { listen: "%DATA%" }
