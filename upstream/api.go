@@ -206,6 +206,7 @@ type Result struct {
 	Served    Target
 	Endpoint  string
 	Attempts  []Attempt
+	Queued    time.Duration // waited for a place in front of an upstream
 	TTFT      time.Duration // from the start of Do to the commit point; 0 when none
 	TTFA      time.Duration // to the first answer token (content or tool call) of a stream; 0 when none
 	Stream    bool

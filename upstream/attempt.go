@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/upstream/guard"
 	"sluice/upstream/h1"
 	"sluice/upstream/wire"
 )
@@ -31,6 +32,7 @@ type call struct {
 	resp   *h1.Response
 	stream *wire.Stream // not nil once the answer is an event stream
 	again  bool         // this send replaces one that met a stale connection
+	turn   guard.Turn   // of the endpoint's breaker
 
 	sentAt atomic.Int64 // nanoseconds since the exchange's start; 0 = not yet
 
@@ -43,11 +45,12 @@ var errOver = errors.New("the attempt is over")
 // try makes one call and relays its answer, if it is one. a gets everything but
 // Target, Endpoint, Start, Free and Reason. again: a stale connection is being
 // replaced.
-func (x *exchange) try(a *Attempt, ep *endpoint, again bool) verdict {
-	c := &call{x: x, u: a.Target.Upstream, ep: ep, set: ep.set.Load(), att: a, again: again}
+func (x *exchange) try(a *Attempt, ep *endpoint, turn guard.Turn, again bool) verdict {
+	c := &call{x: x, u: a.Target.Upstream, ep: ep, set: ep.set.Load(), att: a, again: again, turn: turn}
 	x.addTried(ep)
 	ep.inflight.Add(1)
 	defer ep.inflight.Add(-1)
+	defer c.turn.End(guard.Neutral) // if it panics
 
 	stop := context.AfterFunc(x.ctx, func() { c.end(context.Cause(x.ctx)) })
 	x.w.mu.Lock()
@@ -56,12 +59,14 @@ func (x *exchange) try(a *Attempt, ep *endpoint, again bool) verdict {
 		x.calls++
 	}
 	x.w.mu.Unlock()
-	x.w.begin(c.u.cfg.Timeouts, c.end)
+	x.w.begin(c.timeouts(), c.end)
 	defer c.close(stop)
 
 	v := c.send()
 	a.Outcome, a.Duration = v.outcome, time.Since(a.Start)
 	c.meter(v)
+	c.turn.End(c.judgement(v))
+	c.coolDown(v)
 	if !v.repeat {
 		ep.report(v.outcome, time.Now())
 	}

@@ -3,15 +3,14 @@ package upstream
 import (
 	"math/rand/v2"
 	"slices"
+	"time"
 )
 
 // pick chooses the endpoint for the next call: among the ready ones those not
 // tried in this request, else among the ready ones; with none ready, in panic,
 // among those that were ready once and have stopped answering their check. nil
 // means that no endpoint may get traffic.
-//
-// Queues, admission limits, breakers and the policies `prefix` and `load` belong
-// here too (docs/ARCHITECTURE.md, seams).
+// An endpoint whose breaker is open, or that cools down, is never one of them.
 func (u *Upstream) pick(tried []*endpoint) *endpoint {
 	var room [16]*endpoint
 	c := u.candidates(room[:0], tried)
@@ -39,6 +38,9 @@ func (u *Upstream) pick(tried []*endpoint) *endpoint {
 	return c[i]
 }
 
+// has tells whether e is one of u's.
+func (u *Upstream) has(e *endpoint) bool { return slices.Contains(u.endpoints, e) }
+
 // another tells whether an endpoint that was not tried may get traffic.
 func (u *Upstream) another(tried []*endpoint) bool {
 	var room [16]*endpoint
@@ -47,13 +49,13 @@ func (u *Upstream) another(tried []*endpoint) bool {
 
 // candidates appends the endpoints that may get traffic, those in skip excepted.
 func (u *Upstream) candidates(dst []*endpoint, skip []*endpoint) []*endpoint {
-	ready := false
+	ready, now := false, time.Now()
 	for _, e := range u.endpoints {
 		if !e.ready.Load() {
 			continue
 		}
 		ready = true
-		if !slices.Contains(skip, e) {
+		if e.guard.Available(now) && !slices.Contains(skip, e) {
 			dst = append(dst, e)
 		}
 	}
@@ -61,7 +63,7 @@ func (u *Upstream) candidates(dst []*endpoint, skip []*endpoint) []*endpoint {
 		return dst
 	}
 	for _, e := range u.endpoints {
-		if e.panic.Load() && !slices.Contains(skip, e) {
+		if e.panic.Load() && e.guard.Available(now) && !slices.Contains(skip, e) {
 			dst = append(dst, e)
 		}
 	}

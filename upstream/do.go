@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
+	"strings"
 	"time"
+
+	"sluice/upstream/admit"
+	"sluice/upstream/guard"
 )
 
 const (
@@ -17,16 +20,16 @@ const (
 	statusCanceled = 499
 )
 
-// retryGate is asked before a repeated call that is not free. It is the seam
-// for the retry budget, the back-off and retry-after (docs/ARCHITECTURE.md,
-// seams): it may wait, but no longer than ctx lives.
-type retryGate func(ctx context.Context, u *Upstream, last *Attempt) bool
-
 // Do sends r to the first target that can answer and relays the answer to s.
 // It fails over only before the commit point, and returns when the client's
 // answer is complete, has failed, or ctx has ended.
 func (p *Pool) Do(ctx context.Context, r *Request, s Sink) Result {
 	x := &exchange{pool: p, req: r, sink: s, ctx: ctx, start: time.Now()}
+	if !r.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		x.ctx, cancel = context.WithDeadlineCause(ctx, r.Deadline, errDeadline)
+		defer cancel()
+	}
 	x.w.start = x.start
 	if r.Head.Stream {
 		x.w.before, x.w.after = max(r.KeepAliveBefore, 0), max(r.KeepAliveAfter, 0)
@@ -34,6 +37,7 @@ func (p *Pool) Do(ctx context.Context, r *Request, s Sink) Result {
 	x.w.ping = x.ping
 	x.tried, x.res.Attempts = x.triedRoom[:0], x.attemptRoom[:0]
 	defer x.release()
+	defer x.leave()
 	defer x.w.close()
 	x.run()
 	return x.res
@@ -51,7 +55,9 @@ type exchange struct {
 	w     watchdog
 
 	tried []*endpoint
-	sends int // requests sent, for distinct request ids
+	sends int         // requests sent, for distinct request ids
+	place *admit.Gate // in which the request has a place; nil = none
+	spent bool        // a retry was refused by the budget
 
 	freeUsed, learned, got500 bool
 	doubted                   *Upstream // refused what doubt says; to be confirmed
@@ -90,6 +96,7 @@ func (x *exchange) run() {
 	var (
 		last   *Attempt
 		same   = true
+		why    string    // of a target that is asked for again after a wait
 		repeat *endpoint // send again there
 		again  bool
 	)
@@ -103,28 +110,48 @@ func (x *exchange) run() {
 		if !ok || t.Upstream == nil {
 			break
 		}
-		ep := repeat
-		if ep == nil || !slices.Contains(t.Upstream.endpoints, ep) {
-			ep, again = t.Upstream.pick(x.tried), false
+		if why != "" && reason == reasonRetry {
+			reason = why // nothing was called in between
 		}
-		repeat = nil
-		a := new(Attempt)
-		a.Target, a.Reason, a.Start = t, reason, time.Now()
-		if ep == nil {
-			a.Outcome = NoEndpoint
-			if x.last.outcome == "" {
-				x.last = verdict{outcome: NoEndpoint, fail: madeFailure(NoEndpoint)}
-			}
-			last, same = x.record(a), false
-			x.limited = false
+		why = ""
+		waited, v, refused := x.admit(&t)
+		if refused {
+			x.finish(v)
+			return
+		}
+		if waited { // the kill flags may have changed
+			same, why = true, orFirst(reason)
 			continue
 		}
-		a.Endpoint = ep.base
+		ep := repeat
+		if ep == nil || !t.Upstream.has(ep) {
+			ep, again = nil, false
+		}
+		resend := ep != nil
+		repeat = nil
+		a := new(Attempt)
+		a.Target, a.Reason, a.Start = t, strings.TrimPrefix(reason, reasonFirst), time.Now()
 		a.Free = again || (last != nil && x.last.connect && !x.freeUsed)
+		turn, ep := t.Upstream.begin(x.tried, ep, a.Start)
+		if ep == nil {
+			a.Outcome, a.Free = NoEndpoint, false
+			if x.last.outcome == "" || x.last.outcome == NoEndpoint {
+				x.last = t.Upstream.unavailable(a.Start)
+			}
+			last, same = x.record(a), false
+			x.limited = x.limited && x.last.outcome == UpRateLimited
+			continue
+		}
+		if x.counted > 0 && !a.Free && !resend && !t.Upstream.budget.Retry(a.Start) {
+			turn.End(guard.Neutral)
+			x.spent = true
+			break
+		}
+		a.Endpoint = ep.base
 		if a.Free && !again {
 			x.freeUsed = true
 		}
-		v := x.try(a, ep, again)
+		v = x.try(a, ep, turn, again)
 		if v.repeat {
 			// Not recorded: the first send did not reach a server, or taught us
 			// what this one does not understand.
@@ -135,10 +162,12 @@ func (x *exchange) run() {
 		}
 		last = x.record(a)
 		x.note(v, last)
-		if v.final || !x.mayRetry(t.Upstream, v, last) {
+		if v.final || !x.mayRetry(v) {
 			break
 		}
-		same = t.Upstream.another(x.tried)
+		if same = t.Upstream.another(x.tried); !x.backOff(same) {
+			continue // over() tells
+		}
 	}
 	if x.last.outcome == "" {
 		x.last = verdict{outcome: NoEndpoint, fail: madeFailure(NoEndpoint)}
@@ -169,8 +198,9 @@ func (x *exchange) note(v verdict, a *Attempt) {
 	}
 }
 
-// mayRetry tells whether another call may follow the one that ended with v.
-func (x *exchange) mayRetry(u *Upstream, v verdict, last *Attempt) bool {
+// mayRetry tells whether another call may follow the one that ended with v, as
+// far as the budget of its target allows.
+func (x *exchange) mayRetry(v verdict) bool {
 	if !v.retry {
 		return false
 	}
@@ -186,7 +216,7 @@ func (x *exchange) mayRetry(u *Upstream, v verdict, last *Attempt) bool {
 		}
 		x.got500 = true
 	}
-	return x.pool.gate(x.ctx, u, last)
+	return true
 }
 
 // over tells whether the client is gone or the process ends.
@@ -194,6 +224,11 @@ func (x *exchange) over() (verdict, bool) {
 	if x.ctx.Err() != nil {
 		if errors.Is(context.Cause(x.ctx), ErrShuttingDown) {
 			return verdict{outcome: ShuttingDown, fail: madeFailure(ShuttingDown)}, true
+		}
+		if errors.Is(context.Cause(x.ctx), errDeadline) {
+			f := madeFailure(Timeout)
+			f.Message = "The answer was not complete by the deadline that the request set."
+			return verdict{outcome: Timeout, fail: f}, true
 		}
 		return verdict{outcome: Canceled, final: true}, true
 	}
@@ -223,7 +258,7 @@ func (x *exchange) finish(v verdict) {
 	if x.limited && v.outcome == UpRateLimited && x.waitAfter+x.waitMS != "" {
 		f.RetryAfter, f.RetryMS = x.waitAfter, x.waitMS
 	}
-	f.NoRetry = f.Status >= 500 && x.counted > 1
+	f.NoRetry = f.NoRetry || x.spent || f.Status >= 500 && x.counted > 1
 	if !x.open {
 		x.res.Status, x.res.Failure = f.Status, f
 		return
@@ -239,8 +274,8 @@ func (x *exchange) ping() {
 		return
 	}
 	if !x.open {
-		if x.endpoint == "" {
-			return // nothing is being tried
+		if x.target.Upstream == nil {
+			return // nothing is being tried or waited for
 		}
 		x.open = true
 		x.sink.Commit(Meta{Status: http.StatusOK, Header: http.Header{}, Stream: true, Length: -1,

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/upstream/admit"
+	"sluice/upstream/guard"
 	"sluice/upstream/wire"
 )
 
@@ -80,6 +82,7 @@ type endpoint struct {
 	paths    [4]route // by wire.API
 	set      atomic.Pointer[settings]
 
+	guard    *guard.Guard
 	inflight atomic.Int64
 	lastOK   atomic.Int64 // Unix nanoseconds of the last sign of life from a call
 	alarmAt  atomic.Int64 // Unix nanoseconds of the last credential alarm
@@ -113,7 +116,7 @@ func newEndpoint(upstream, base string, now time.Time) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{upstream: upstream, base: base, url: u, first: make(chan struct{}), state: stateStarting, since: now}
+	e := &endpoint{upstream: upstream, base: base, url: u, first: make(chan struct{}), state: stateStarting, since: now, guard: guard.New(nil)}
 	for api := range e.paths {
 		p := join(u, wire.API(api).Path())
 		e.paths[api] = route{p, p.RequestURI()}
@@ -123,9 +126,11 @@ func newEndpoint(upstream, base string, now time.Time) (*endpoint, error) {
 
 // status returns the endpoint as people see it.
 func (e *endpoint) status() EndpointStatus {
+	g := e.guard.State(time.Now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return EndpointStatus{
+		Breaker: g.Breaker, BreakerUntil: g.Until, CoolUntil: g.CoolUntil,
 		URL: e.base, Ready: e.ready.Load(), State: e.state, Reason: e.reason, Since: e.since,
 		InFlight: int(e.inflight.Load()), LastError: e.lastErr, LastErrorAt: e.lastErrAt,
 	}
@@ -212,6 +217,8 @@ type Upstream struct {
 	reqHeaders, respHeaders headerSet
 	endpoints               []*endpoint
 	caps                    *capabilities
+	gate                    *admit.Gate   // kept over configuration changes
+	budget                  *guard.Budget // the same
 	turn                    atomic.Uint64
 }
 

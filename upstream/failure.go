@@ -54,6 +54,9 @@ func madeFailure(o Outcome) *Failure {
 		f.Message = "The model server ended the answer before it was complete."
 	case Invalid:
 		f.Message = "The model server sent an answer that is not valid."
+	case QueueFull:
+		f.Status, f.Type = http.StatusTooManyRequests, typeRateLimit
+		f.Message = "Too many requests wait for this model. Try again later."
 	case NoEndpoint:
 		f.Status, f.Code, f.RetryAfter = http.StatusServiceUnavailable, "no_ready_endpoint", retryNoEndpoint
 		f.Message = "No server for this model is ready. Try again later."

@@ -198,16 +198,26 @@ func cleanRetryMS(v string) string {
 	return v
 }
 
-// retryWait is how long the two values ask to wait; ok is false without either.
+// retryWait is how long the two values ask to wait, at most maxRetryAfter; ok is
+// false without either.
 func retryWait(after, ms string, now time.Time) (time.Duration, bool) {
-	if n, err := strconv.ParseFloat(ms, 64); err == nil && ms != "" {
-		return time.Duration(n * float64(time.Millisecond)), true
+	if d, ok := waitOf(ms, time.Millisecond); ok {
+		return d, true
 	}
-	if n, err := strconv.ParseFloat(after, 64); err == nil && after != "" {
-		return time.Duration(n * float64(time.Second)), true
+	if d, ok := waitOf(after, time.Second); ok {
+		return d, true
 	}
 	if t, err := http.ParseTime(after); err == nil {
 		return min(max(t.Sub(now), 0), maxRetryAfter), true
 	}
 	return 0, false
+}
+
+// waitOf reads a number of units; values that cannot be meant are cut to bounds.
+func waitOf(s string, unit time.Duration) (time.Duration, bool) {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || n != n {
+		return 0, false
+	}
+	return time.Duration(min(max(n, 0), float64(maxRetryAfter/unit)) * float64(unit)), true
 }

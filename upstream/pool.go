@@ -8,6 +8,9 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"sluice/upstream/admit"
+	"sluice/upstream/guard"
 )
 
 // readyMax is the longest that Pool.Ready waits: an endpoint that does not
@@ -19,7 +22,6 @@ type PoolOptions struct {
 	Log *slog.Logger // nil = discard
 
 	carrier func(carrierKey) (carrier, error) // for tests; nil = newCarrier
-	gate    retryGate                         // nil = every retry is allowed
 }
 
 // Pool owns the endpoints of all upstreams over configuration changes. It is
@@ -27,7 +29,6 @@ type PoolOptions struct {
 type Pool struct {
 	log        *slog.Logger
 	newCarrier func(carrierKey) (carrier, error)
-	gate       retryGate
 
 	ctx    context.Context // of the check loops
 	cancel context.CancelFunc
@@ -44,15 +45,12 @@ type endpointKey struct{ upstream, base string }
 
 // NewPool returns an empty pool. Close it.
 func NewPool(o PoolOptions) *Pool {
-	p := &Pool{log: o.Log, newCarrier: o.carrier, gate: o.gate, ups: map[string]*Upstream{}, eps: map[endpointKey]*endpoint{}}
+	p := &Pool{log: o.Log, newCarrier: o.carrier, ups: map[string]*Upstream{}, eps: map[endpointKey]*endpoint{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
 	if p.newCarrier == nil {
 		p.newCarrier = newCarrier
-	}
-	if p.gate == nil {
-		p.gate = func(context.Context, *Upstream, *Attempt) bool { return true }
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
@@ -91,6 +89,8 @@ func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 			}
 		}
 		ups[n.up.cfg.Name] = n.up
+		l := n.up.cfg.Limits
+		n.up.gate.Set(admit.Limits{MaxInFlight: l.MaxInFlight, MaxQueue: l.MaxQueue, Timeout: l.QueueTimeout})
 	}
 	for k, e := range eps {
 		if p.eps[k] == nil {
@@ -148,12 +148,15 @@ func (p *Pool) plan(cfgs []Config) ([]planned, error) {
 }
 
 func (p *Pool) build(c Config, old *Upstream, now time.Time) (planned, error) {
-	u := &Upstream{cfg: c, reqHeaders: newHeaderSet(c.ReqHeaders, passable), respHeaders: newHeaderSet(c.RespHeaders, passable), caps: &capabilities{}}
+	u := &Upstream{cfg: c, reqHeaders: newHeaderSet(c.ReqHeaders, passable), respHeaders: newHeaderSet(c.RespHeaders, passable), caps: &capabilities{}, gate: &admit.Gate{}, budget: &guard.Budget{}}
 	if c.Credential != "" {
 		u.auth = "Bearer " + c.Credential
 	}
 	if old != nil && old.cfg.Dialect == c.Dialect {
 		u.caps = old.caps
+	}
+	if old != nil {
+		u.gate, u.budget = old.gate, old.budget
 	}
 	n := planned{up: u}
 	for _, base := range c.Endpoints {

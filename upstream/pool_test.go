@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"sluice/upstream/guard"
 	"sluice/upstream/wire"
 )
 
@@ -222,7 +223,7 @@ func TestPanicMode(t *testing.T) {
 func TestBalance(t *testing.T) {
 	u := &Upstream{cfg: Config{Balance: balanceLeast}}
 	for range 4 {
-		e := &endpoint{}
+		e := &endpoint{guard: guard.New(nil)}
 		e.ready.Store(true)
 		u.endpoints = append(u.endpoints, e)
 	}

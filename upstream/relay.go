@@ -65,6 +65,7 @@ func (c *call) broken(err error) verdict {
 // it nothing is retried.
 func (c *call) commit(stream bool, length int64, contentType string) {
 	x := c.x
+	c.turn.Answered()
 	x.w.answered = true
 	x.w.written = x.w.now()
 	x.w.arm()

@@ -68,7 +68,7 @@ func (g *Gate) Set(l Limits) {
 // not keep the others out of it. The one that loses its place is the newest of
 // the key with most; its Acquire returns ErrFull.
 func (g *Gate) Acquire(ctx context.Context, t Ticket) (waited bool, err error) {
-	if g.enter() {
+	if g.TryAcquire() {
 		return false, nil
 	}
 	g.mu.Lock()
@@ -103,8 +103,8 @@ func (g *Gate) Acquire(ctx context.Context, t Ticket) (waited bool, err error) {
 	return true, w.err
 }
 
-// enter takes a place if one is free and nobody waits for it.
-func (g *Gate) enter() bool {
+// TryAcquire takes a place if one is free and nobody waits for it.
+func (g *Gate) TryAcquire() bool {
 	for g.waiting.Load() == 0 {
 		n, limit := g.inFlight.Load(), g.limit.Load()
 		if limit > 0 && n >= limit {
@@ -120,7 +120,7 @@ func (g *Gate) enter() bool {
 // wait queues t; without a waiter the answer is there at once: a place, or
 // ErrFull. mu is held.
 func (g *Gate) wait(t Ticket) (*waiter, error) {
-	if g.enter() { // it came back in the meantime
+	if g.TryAcquire() { // it came back in the meantime
 		return nil, nil
 	}
 	if g.queue.n >= g.limits.MaxQueue {

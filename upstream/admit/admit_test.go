@@ -216,7 +216,7 @@ func TestModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"come": func(t *rapid.T) {
 				tk := Ticket{rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key"), rapid.IntRange(0, 2).Draw(t, "priority")}
-				if g.enter() {
+				if g.TryAcquire() {
 					held++
 					return
 				}

@@ -1,0 +1,219 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"sluice/upstream/admit"
+	"sluice/upstream/guard"
+)
+
+// errDeadline is the cause when the client's own deadline has passed.
+var errDeadline = errors.New("the deadline of the request has passed")
+
+// The reasons of Next that this package knows. reasonFirst marks the first
+// target's, which has none, while it is asked for again after a wait.
+const (
+	reasonRetry = "retry"
+	reasonFirst = "first"
+)
+
+func orFirst(reason string) string {
+	if reason == "" {
+		return reasonFirst
+	}
+	return reason
+}
+
+// admit takes a place in front of t's upstream, which the request keeps over its
+// calls there. waited tells that time has passed until it was free; refused, with
+// the verdict, that there was none.
+func (x *exchange) admit(t *Target) (waited bool, v verdict, refused bool) {
+	g := t.Upstream.gate
+	if x.place == g {
+		return false, verdict{}, false
+	}
+	x.leave()
+	if x.counted == 0 {
+		t.Upstream.budget.Request(time.Now())
+	}
+	if g.TryAcquire() {
+		x.place = g
+		return false, verdict{}, false
+	}
+	from := time.Now()
+	waited, err := x.queue(t)
+	x.res.Queued += time.Since(from)
+	switch {
+	case err == nil:
+		x.place = g
+		return waited, verdict{}, false
+	case errors.Is(err, admit.ErrFull), errors.Is(err, admit.ErrTimeout):
+		f := madeFailure(QueueFull)
+		f.RetryAfter = seconds(g.RetryAfter(time.Now()))
+		return false, verdict{outcome: QueueFull, fail: f}, true
+	}
+	if v, over := x.over(); over {
+		return false, v, true
+	}
+	return false, verdict{outcome: Canceled, final: true}, true
+}
+
+// queue waits for a place. Keep-alive comments go on meanwhile, and a client
+// that they do not reach leaves the queue.
+func (x *exchange) queue(t *Target) (waited bool, err error) {
+	ctx, cancel := context.WithCancelCause(x.ctx)
+	defer cancel(nil)
+	x.w.mu.Lock()
+	x.target, x.endpoint = *t, ""
+	x.w.mu.Unlock()
+	x.w.begin(Timeouts{}, cancel)
+	defer x.w.end()
+	return t.Upstream.gate.Acquire(ctx, admit.Ticket{Key: x.req.Key, Priority: t.Priority})
+}
+
+// leave gives the place back.
+func (x *exchange) leave() {
+	if x.place != nil {
+		x.place.Release()
+		x.place = nil
+	}
+}
+
+// seconds is a value of retry-after, rounded up, at least 1.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
+}
+
+// maxBegins bounds how often an endpoint is chosen whose breaker then has no
+// turn to give.
+const maxBegins = 8
+
+// begin chooses an endpoint for the next call and takes a turn of its breaker;
+// ep, when not nil, is the one to use. A nil endpoint means that there is none.
+func (u *Upstream) begin(tried []*endpoint, ep *endpoint, now time.Time) (guard.Turn, *endpoint) {
+	if ep != nil {
+		turn, _ := ep.guard.Begin(now) // a repeated send belongs to a call that was let through
+		return turn, ep
+	}
+	for range maxBegins {
+		if ep = u.pick(tried); ep == nil {
+			break
+		}
+		if turn, ok := ep.guard.Begin(now); ok {
+			return turn, ep
+		}
+	}
+	return guard.Turn{}, nil
+}
+
+// unavailable is the verdict when no endpoint may be called: all have asked to
+// be left alone for a while, or have failed too often, or none is ready.
+func (u *Upstream) unavailable(now time.Time) verdict {
+	var cool, broken time.Time
+	earlier := func(t *time.Time, at time.Time) {
+		if !at.IsZero() && (t.IsZero() || at.Before(*t)) {
+			*t = at
+		}
+	}
+	waiting, failing := false, false
+	for _, e := range u.endpoints {
+		if !e.ready.Load() && !e.panic.Load() {
+			continue
+		}
+		s := e.guard.State(now)
+		earlier(&cool, s.CoolUntil)
+		earlier(&broken, s.Until)
+		waiting = waiting || !s.CoolUntil.IsZero() && e.guard.Passes(now)
+		failing = failing || s.Breaker != guard.Closed
+	}
+	switch {
+	case waiting:
+		f := &Failure{Status: http.StatusTooManyRequests, Code: string(UpRateLimited), Type: typeRateLimit,
+			Message: "The model's servers ask for a pause.", RetryAfter: seconds(cool.Sub(now))}
+		return verdict{outcome: UpRateLimited, fail: f}
+	case failing:
+		f := madeFailure(NoEndpoint)
+		f.Message, f.NoRetry = "Every server for this model keeps failing. Try again later.", true
+		if broken.After(now) {
+			f.RetryAfter = seconds(broken.Sub(now))
+		}
+		return verdict{outcome: NoEndpoint, fail: f}
+	}
+	return verdict{outcome: NoEndpoint, fail: madeFailure(NoEndpoint)}
+}
+
+// The back-off before a request's second retry; the first goes to a fresh
+// endpoint at once.
+const (
+	backOffBase = 50 * time.Millisecond
+	backOffMax  = time.Second
+)
+
+// backOff waits before the next call, with full jitter; false: it was cut short.
+func (x *exchange) backOff(same bool) bool {
+	if x.counted < 2 || !same {
+		return true
+	}
+	d := rand.N(min(backOffBase<<x.counted, backOffMax))
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-x.ctx.Done():
+		return false
+	}
+}
+
+// judgement is what an attempt's end means for its endpoint's breaker.
+func (c *call) judgement(v verdict) guard.Result {
+	if v.repeat {
+		return guard.Neutral
+	}
+	if c.x.ctx.Err() != nil {
+		return guard.Neutral // the client's or the gateway's doing
+	}
+	switch v.outcome {
+	case Success:
+		return guard.Success
+	case Unreachable, Timeout, Truncated, Invalid:
+		return guard.Failure
+	case Error:
+		// 401, 403 and 404 are faults of a configuration.
+		var s *statusError
+		if errors.As(c.att.Err, &s) && s.status < http.StatusInternalServerError {
+			return guard.Neutral
+		}
+		return guard.Failure
+	}
+	return guard.Neutral
+}
+
+// probeFirstByte bounds the wait of a call that probes a server which failed
+// before: it takes one of few places.
+const probeFirstByte = 30 * time.Second
+
+// timeouts of the attempt.
+func (c *call) timeouts() Timeouts {
+	t := c.u.cfg.Timeouts
+	if c.turn.Probe && (t.FirstByte == 0 || t.FirstByte > probeFirstByte) {
+		t.FirstByte = probeFirstByte
+	}
+	return t
+}
+
+// coolDown heeds a rate-limited server's retry-after.
+func (c *call) coolDown(v verdict) {
+	if v.outcome != UpRateLimited || v.fail == nil {
+		return
+	}
+	now := time.Now()
+	if d, ok := retryWait(v.fail.RetryAfter, v.fail.RetryMS, now); ok {
+		c.ep.guard.CoolDown(now, d)
+	}
+}
