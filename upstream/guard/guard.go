@@ -54,8 +54,16 @@ type State struct {
 
 // Guard is the breaker and the cool-down of one endpoint. It is safe for
 // concurrent use; make it with New.
+//
+// gobreaker counts a call in the second in which it began, and forgets it with
+// that second: a call that hangs for longer than the window would never count.
+// Hence a call is told to it only at its end, but for probes, which it must
+// count from their beginning; and failures in a row are counted here, since few
+// calls a minute may all fail.
 type Guard struct {
 	cb      *gobreaker.TwoStepCircuitBreaker[any]
+	row     atomic.Int32 // failures in a row
+	changes atomic.Int64 // of the state
 	state   atomic.Int32 // gobreaker.State, as of its last change
 	until   atomic.Int64 // Unix nanoseconds: an open breaker's end, with its jitter
 	cool    atomic.Int64 // Unix nanoseconds, 0 = not
@@ -75,7 +83,7 @@ func New(changed func(state string)) *Guard {
 		MaxRequests: probes, Interval: window, BucketPeriod: bucket, Timeout: openTime,
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			done := c.TotalSuccesses + c.TotalFailures
-			return c.ConsecutiveFailures >= inARow || done >= leastCalls && 2*c.TotalFailures >= done
+			return g.row.Load() >= inARow || done >= leastCalls && 2*c.TotalFailures >= done
 		},
 		IsExcluded:    func(err error) bool { return err == errNeutral },
 		OnStateChange: g.change,
@@ -89,7 +97,9 @@ func (g *Guard) change(_ string, _, to gobreaker.State) {
 		// Replicas and endpoints that failed together must not come back together.
 		g.until.Store(time.Now().Add(openTime + rand.N(openJitter)).UnixNano())
 	}
+	g.row.Store(0)
 	g.state.Store(int32(to))
+	g.changes.Add(1)
 	if g.changed != nil {
 		g.changed(nameOf(to))
 	}
@@ -152,26 +162,34 @@ func (g *Guard) State(now time.Time) State {
 // none.
 type Turn struct {
 	g     *Guard
-	done  func(error)
-	Probe bool // the breaker is half-open
+	since int64       // g.changes when it began
+	done  func(error) // of a probe that has not been judged
+	Probe bool        // the breaker is half-open
 }
 
 // Begin asks for a turn; ok is false when the breaker has none to give.
 func (g *Guard) Begin(now time.Time) (t Turn, ok bool) {
-	if gobreaker.State(g.state.Load()) == gobreaker.StateOpen && now.UnixNano() <= g.until.Load() {
-		return Turn{}, false
+	t = Turn{g: g, since: g.changes.Load()}
+	switch gobreaker.State(g.state.Load()) {
+	case gobreaker.StateClosed:
+		return t, true
+	case gobreaker.StateOpen:
+		if now.UnixNano() <= g.until.Load() {
+			return Turn{}, false
+		}
 	}
 	done, err := g.cb.Allow()
 	if err != nil {
 		return Turn{}, false
 	}
-	return Turn{g: g, done: done, Probe: gobreaker.State(g.state.Load()) == gobreaker.StateHalfOpen}, true
+	t.done, t.Probe = done, true
+	return t, true
 }
 
 // Answered says that the server has begun to answer. A probe has proved enough
 // then: a stream of minutes must not hold the breaker half-open.
 func (t *Turn) Answered() {
-	if t.Probe && t.done != nil {
+	if t.done != nil {
 		t.done(nil)
 		t.done = nil
 	}
@@ -179,26 +197,43 @@ func (t *Turn) Answered() {
 
 // End tells what the call came to. It may be called again, which does nothing.
 func (t *Turn) End(r Result) {
-	if t.g == nil {
+	g := t.g
+	if g == nil {
 		return
 	}
-	done, g := t.done, t.g
-	t.done, t.g = nil, nil
-	if done == nil { // a probe that had begun to answer
-		if r != Failure {
-			return
-		}
-		var err error
-		if done, err = g.cb.Allow(); err != nil {
-			return
-		}
+	t.g = nil
+	switch {
+	case t.done != nil:
+		t.done(errorOf(r))
+		t.done = nil
+	case r == Neutral, t.Probe && r == Success:
+	case t.Probe && gobreaker.State(g.state.Load()) != gobreaker.StateClosed:
+		// What it proved is in doubt, but others are under way to tell.
+	case !t.Probe && t.since != g.changes.Load():
+		// It began before the breaker opened, which has been about its like.
+	default:
+		g.count(r)
 	}
+}
+
+// count books the end of a call of a closed breaker.
+func (g *Guard) count(r Result) {
+	if r == Success {
+		g.row.Store(0)
+	} else {
+		g.row.Add(1)
+	}
+	if done, err := g.cb.Allow(); err == nil {
+		done(errorOf(r))
+	}
+}
+
+func errorOf(r Result) error {
 	switch r {
 	case Success:
-		done(nil)
+		return nil
 	case Failure:
-		done(errFailed)
-	default:
-		done(errNeutral)
+		return errFailed
 	}
+	return errNeutral
 }

@@ -36,6 +36,8 @@ func TestOpens(t *testing.T) {
 		"half of eighteen":      {func(g *Guard) { alternate(g, 9, 0) }, Closed},
 		"a third of many":       {func(g *Guard) { calls(g, 100, Success); alternate(g, 30, 0) }, Closed},
 		"half, but slowly":      {func(g *Guard) { alternate(g, 60, 2*time.Second) }, Closed},
+		"five in an hour":       {func(g *Guard) { slowly(g, 5, 10*time.Minute) }, Open},
+		"five that hung":        {func(g *Guard) { hanging(g, 5) }, Open},
 		"only neutral":          {func(g *Guard) { calls(g, 100, Neutral) }, Closed},
 		"bad requests and then": {func(g *Guard) { calls(g, 20, Neutral); call(g, Success) }, Closed},
 	} {
@@ -54,12 +56,53 @@ func TestOpens(t *testing.T) {
 	}
 }
 
+func slowly(g *Guard, n int, gap time.Duration) {
+	for range n {
+		time.Sleep(gap)
+		call(g, Failure)
+	}
+}
+
+// hanging are calls that fail at once, but after minutes.
+func hanging(g *Guard, n int) {
+	turns := make([]Turn, n)
+	for i := range turns {
+		turns[i], _ = g.Begin(time.Now())
+	}
+	time.Sleep(10 * time.Minute)
+	for i := range turns {
+		turns[i].End(Failure)
+	}
+}
+
 func alternate(g *Guard, n int, gap time.Duration) {
 	for range n {
 		call(g, Success)
 		call(g, Failure)
 		time.Sleep(gap)
 	}
+}
+
+// TestOldCallsDoNotReopen: what began before the breaker opened says nothing
+// about the server since.
+func TestOldCallsDoNotReopen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := New(nil)
+		old, _ := g.Begin(time.Now())
+		calls(g, 5, Failure)
+		time.Sleep(openTime + openJitter + time.Millisecond)
+		probe, ok := g.Begin(time.Now())
+		if !ok || !probe.Probe {
+			t.Fatal("no probe")
+		}
+		old.End(Failure)
+		probe.End(Success)
+		calls(g, 2, Success)
+		if s := g.State(time.Now()).Breaker; s != Closed {
+			t.Errorf("is %s", s)
+		}
+	})
 }
 
 // opened returns a guard whose breaker has just opened, and its states since.
