@@ -95,13 +95,13 @@ const maxBegins = 8
 
 // begin chooses an endpoint for the next call and takes a turn of its breaker;
 // ep, when not nil, is the one to use. A nil endpoint means that there is none.
-func (u *Upstream) begin(tried []*endpoint, ep *endpoint, now time.Time) (guard.Turn, *endpoint) {
+func (u *Upstream) begin(q ask, ep *endpoint, now time.Time) (guard.Turn, *endpoint) {
 	if ep != nil {
 		turn, _ := ep.guard.Begin(now) // a repeated send belongs to a call that was let through
 		return turn, ep
 	}
 	for range maxBegins {
-		if ep = u.pick(tried); ep == nil {
+		if ep = u.pick(q); ep == nil {
 			break
 		}
 		if turn, ok := ep.guard.Begin(now); ok {
@@ -121,8 +121,8 @@ func (u *Upstream) unavailable(now time.Time) verdict {
 		}
 	}
 	waiting, failing := false, false
-	for _, e := range u.endpoints {
-		if !e.ready.Load() && !e.panic.Load() {
+	for _, e := range u.endpoints() {
+		if !e.open() {
 			continue
 		}
 		s := e.guard.State(now)

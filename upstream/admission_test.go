@@ -221,7 +221,7 @@ func TestRetryBudget(t *testing.T) {
 		var last Result
 		for i := range clients {
 			if i%3 == 0 { // the breakers are not what is tested here
-				for _, e := range ups["a"].endpoints {
+				for _, e := range ups["a"].endpoints() {
 					for range 20 {
 						turn, _ := e.guard.Begin(time.Now())
 						turn.End(guard.Success)

@@ -6,66 +6,144 @@ import (
 	"time"
 )
 
+// maxChoices bounds how many endpoints one pick compares, so that it needs no
+// memory but the stack's. Of a larger upstream a random stretch is looked at:
+// comparing a few at random is nearly as good as comparing all.
+const maxChoices = 32
+
+// ask is what the choice of an endpoint depends on, beside the endpoints.
+type ask struct {
+	tried []*endpoint // in this request
+}
+
+// choice is an endpoint that may be picked.
+type choice struct {
+	e      *endpoint
+	weight float64
+}
+
+// ask describes the exchange's next call, to t.
+func (x *exchange) ask(*Target) ask { return ask{tried: x.tried} }
+
 // pick chooses the endpoint for the next call: among the ready ones those not
 // tried in this request, else among the ready ones; with none ready, in panic,
 // among those that were ready once and have stopped answering their check. nil
 // means that no endpoint may get traffic.
 // An endpoint whose breaker is open, or that cools down, is never one of them.
-func (u *Upstream) pick(tried []*endpoint) *endpoint {
-	var room [16]*endpoint
-	c := u.candidates(room[:0], tried)
-	if len(c) == 0 && len(tried) > 0 {
-		c = u.candidates(room[:0], nil)
+func (u *Upstream) pick(q ask) *endpoint {
+	now := time.Now()
+	var room [maxChoices]choice
+	c := u.candidates(room[:0], q, now)
+	if len(c) == 0 && len(q.tried) > 0 {
+		q.tried = nil
+		c = u.candidates(room[:0], q, now)
 	}
 	switch {
 	case len(c) == 0:
 		return nil
 	case len(c) == 1:
-		return c[0]
+		return c[0].e
 	case u.cfg.Balance == balanceRound:
-		return c[(u.turn.Add(1)-1)%uint64(len(c))]
+		return u.inTurn(c)
 	}
-	// The power of two choices: nearly as even as the least loaded of all, and
-	// no herd runs to the one endpoint that has just become idle.
-	i := rand.IntN(len(c))
-	j := rand.IntN(len(c) - 1)
-	if j >= i {
-		j++
-	}
-	if c[j].inflight.Load() < c[i].inflight.Load() {
-		return c[j]
-	}
-	return c[i]
+	return leastOutstanding(c)
 }
-
-// has tells whether e is one of u's.
-func (u *Upstream) has(e *endpoint) bool { return slices.Contains(u.endpoints, e) }
 
 // another tells whether an endpoint that was not tried may get traffic.
-func (u *Upstream) another(tried []*endpoint) bool {
-	var room [16]*endpoint
-	return len(u.candidates(room[:0], tried)) > 0
+func (u *Upstream) another(q ask) bool {
+	var room [maxChoices]choice
+	return len(u.candidates(room[:0], q, time.Now())) > 0
 }
 
-// candidates appends the endpoints that may get traffic, those in skip excepted.
-func (u *Upstream) candidates(dst []*endpoint, skip []*endpoint) []*endpoint {
-	ready, now := false, time.Now()
-	for _, e := range u.endpoints {
-		if !e.ready.Load() {
+// candidates appends the endpoints that may get traffic, at most as many as
+// there is room for.
+func (u *Upstream) candidates(dst []choice, q ask, now time.Time) []choice {
+	list := u.endpoints()
+	start := 0
+	if len(list) > cap(dst) {
+		start = rand.IntN(len(list))
+	}
+	calm := false // an endpoint is ready, whether it can be picked or not
+	for i := range list {
+		e := list[(start+i)%len(list)]
+		set := e.set.Load()
+		if !e.serving(set) {
 			continue
 		}
-		ready = true
-		if e.guard.Available(now) && !slices.Contains(skip, e) {
-			dst = append(dst, e)
+		calm = true
+		if e.guard.Available(now) && !slices.Contains(q.tried, e) {
+			if dst = append(dst, choice{e, e.weight(set, now)}); len(dst) == cap(dst) {
+				return dst
+			}
 		}
 	}
-	if ready {
+	if calm {
 		return dst
 	}
-	for _, e := range u.endpoints {
-		if e.panic.Load() && e.guard.Available(now) && !slices.Contains(skip, e) {
-			dst = append(dst, e)
+	for i := range list {
+		e := list[(start+i)%len(list)]
+		if e.panic.Load() && !e.set.Load().drained && e.guard.Available(now) && !slices.Contains(q.tried, e) {
+			if dst = append(dst, choice{e, 1}); len(dst) == cap(dst) {
+				return dst
+			}
 		}
 	}
 	return dst
+}
+
+// leastOutstanding takes the power of two choices: nearly as even as the least
+// loaded of all, and no herd runs to the one endpoint that has just become idle.
+func leastOutstanding(c []choice) *endpoint {
+	a, b := two(c)
+	if float64(b.e.inflight.Load())*a.weight < float64(a.e.inflight.Load())*b.weight {
+		return b.e
+	}
+	return a.e
+}
+
+// two draws two different choices, each by its weight.
+func two(c []choice) (a, b *choice) {
+	total := weightOf(c)
+	i := draw(c, total, -1)
+	return &c[i], &c[draw(c, total-c[i].weight, i)]
+}
+
+func weightOf(c []choice) (total float64) {
+	for i := range c {
+		total += c[i].weight
+	}
+	return total
+}
+
+// draw returns the index of a random choice other than skip.
+func draw(c []choice, total float64, skip int) int {
+	return at(c, rand.Float64()*total, skip)
+}
+
+// at returns the index of the choice in whose weight x falls when those other
+// than skip stand in a row.
+func at(c []choice, x float64, skip int) int {
+	last := 0
+	for i := range c {
+		if i == skip {
+			continue
+		}
+		last = i
+		if x -= c[i].weight; x < 0 {
+			break
+		}
+	}
+	return last
+}
+
+// inTurn goes round. While one of them has less than its full share the turns
+// are spread by weight, evenly over time: multiples of the golden ratio are.
+func (u *Upstream) inTurn(c []choice) *endpoint {
+	turn := u.turn.Add(1) - 1
+	total := weightOf(c)
+	if total == float64(len(c)) {
+		return c[turn%uint64(len(c))].e
+	}
+	const golden = 0x9E3779B97F4A7C15 // 2^64 / φ
+	return c[at(c, float64(turn*golden>>11)/(1<<53)*total, -1)].e
 }

@@ -69,10 +69,10 @@ func BenchmarkDirect(b *testing.B) {
 	for name, body := range map[string]string{"unary": chatBody, "stream": usageBody} {
 		b.Run(name, func(b *testing.B) {
 			_, u := benchUpstream(b, 100)
-			c := u.endpoints[0].set.Load().carrier
+			c := u.endpoints()[0].set.Load().carrier
 			b.ReportAllocs()
 			for b.Loop() {
-				to := u.endpoints[0].paths[0]
+				to := u.endpoints()[0].paths[0]
 				resp, err := c.Do(context.Background(), &h1.Request{Method: "POST", URL: to.url, Target: to.target, Body: []byte(body)})
 				if err != nil {
 					b.Fatal(err)

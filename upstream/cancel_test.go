@@ -248,7 +248,7 @@ func nothingLeaks(t *testing.T, o PoolOptions) {
 	}
 	settled := func() int {
 		waitFor(t, "drains and connections to end", func() bool {
-			ups["a"].endpoints[0].set.Load().carrier.CloseIdleConnections()
+			ups["a"].endpoints()[0].set.Load().carrier.CloseIdleConnections()
 			up.mu.Lock()
 			defer up.mu.Unlock()
 			return len(up.open) == 0

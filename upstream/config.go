@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,9 @@ const (
 	defaultHedgeMin     = time.Second
 	defaultHedgeShare   = 0.05
 )
+
+// drainAll in Config.Drained stands for every endpoint.
+const drainAll = "*"
 
 // Balancing policies.
 const (
@@ -77,6 +81,14 @@ func (c Config) withDefaults() (Config, error) {
 		bases = append(bases, b)
 	}
 	c.Endpoints = bases
+	drained := make([]string, len(c.Drained))
+	for i, d := range c.Drained {
+		drained[i] = d
+		if b, err := NormalizeBase(d); err == nil {
+			drained[i] = b // what is no endpoint (any more) drains nothing
+		}
+	}
+	c.Drained = drained
 	if strings.ContainsAny(c.Credential, "\r\n\x00") {
 		return fail("the credential has a line break; check the secret's source")
 	}
@@ -109,6 +121,11 @@ func (t Timeouts) Or(other Timeouts) Timeouts {
 		Connect: cmp.Or(t.Connect, other.Connect), FirstByte: cmp.Or(t.FirstByte, other.FirstByte),
 		BetweenBytes: cmp.Or(t.BetweenBytes, other.BetweenBytes), Total: cmp.Or(t.Total, other.Total),
 	}
+}
+
+// drains tells whether the endpoint of that base URL gets no new calls.
+func (c *Config) drains(base string) bool {
+	return slices.Contains(c.Drained, base) || slices.Contains(c.Drained, drainAll)
 }
 
 func (t Timeouts) withDefaults() Timeouts {

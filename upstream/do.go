@@ -132,7 +132,7 @@ func (x *exchange) run() {
 		a := new(Attempt)
 		a.Target, a.Reason, a.Start = t, strings.TrimPrefix(reason, reasonFirst), time.Now()
 		a.Free = again || (last != nil && x.last.connect && !x.freeUsed)
-		turn, ep := t.Upstream.begin(x.tried, ep, a.Start)
+		turn, ep := t.Upstream.begin(x.ask(&t), ep, a.Start)
 		if ep == nil {
 			a.Outcome, a.Free = NoEndpoint, false
 			if x.last.outcome == "" || x.last.outcome == NoEndpoint {
@@ -165,7 +165,7 @@ func (x *exchange) run() {
 		if v.final || !x.mayRetry(v) {
 			break
 		}
-		if same = t.Upstream.another(x.tried); !x.backOff(same) {
+		if same = t.Upstream.another(x.ask(&t)); !x.backOff(same) {
 			continue // over() tells
 		}
 	}

@@ -302,12 +302,12 @@ func TestConnectTimeout(t *testing.T) {
 		}}), nil
 	}
 	p, ups := poolWith(t, PoolOptions{carrier: dial}, Config{Name: "a", Endpoints: []string{"http://black.hole:1/v1"}}, Config{Name: "b", Endpoints: []string{good.url()}})
-	ups["a"].endpoints[0].ready.Store(true)
+	ups["a"].endpoints()[0].ready.Store(true)
 	res, _ := do(t, p, request(t, chatBody, to(ups["a"])))
 	if res.Outcome != Timeout || res.Status != 504 || res.Failure.Code != "upstream_timeout" {
 		t.Errorf("%s %+v", res.Outcome, res.Failure)
 	}
-	ups["a"].endpoints[0].ready.Store(true)
+	ups["a"].endpoints()[0].ready.Store(true)
 	res, _ = do(t, p, request(t, chatBody, to(ups["a"]), to(ups["b"])))
 	if outcomes(res) != "upstream_timeout success" || !res.Attempts[1].Free {
 		t.Errorf("attempts %+v", res.Attempts)

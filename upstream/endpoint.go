@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sluice/upstream/admit"
 	"sluice/upstream/guard"
 	"sluice/upstream/wire"
 )
@@ -69,6 +68,9 @@ type settings struct {
 	dialect   wire.Dialect
 	auth      string // value of Authorization, "" none
 	readiness Readiness
+	slowStart time.Duration // 0 = off
+	drained   bool
+	roster    *roster // whose share of the traffic it gets
 	key       carrierKey
 	carrier   carrier
 }
@@ -87,19 +89,21 @@ type endpoint struct {
 	lastOK   atomic.Int64 // Unix nanoseconds of the last sign of life from a call
 	alarmAt  atomic.Int64 // Unix nanoseconds of the last credential alarm
 
-	ready atomic.Bool
-	panic atomic.Bool // not ready, but to be tried when no other is
+	ready atomic.Bool  // its check has passed and it is warm
+	panic atomic.Bool  // not ready, but to be tried when no other is
+	ramp  atomic.Int64 // Unix nanoseconds when its share began to grow; 0 = it has all of it
+	debut atomic.Int64 // Unix nanoseconds when it was ready for the first time; 0 = not yet
 	first chan struct{}
 
 	mu        sync.Mutex // guards what follows
 	state     string
 	reason    string
 	since     time.Time
-	everReady bool
 	ok, bad   int // checks in a row
 	checked   bool
 	lastErr   string
 	lastErrAt time.Time
+	drainedAt time.Time // of the current drain
 
 	sleep sleepProbe // of the check loop only
 	stop  context.CancelFunc
@@ -116,7 +120,8 @@ func newEndpoint(upstream, base string, now time.Time) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{upstream: upstream, base: base, url: u, first: make(chan struct{}), state: stateStarting, since: now, guard: guard.New(nil)}
+	e := &endpoint{upstream: upstream, base: base, url: u, first: make(chan struct{}), state: stateStarting, since: now}
+	e.guard = guard.New(e.breaker)
 	for api := range e.paths {
 		p := join(u, wire.API(api).Path())
 		e.paths[api] = route{p, p.RequestURI()}
@@ -126,13 +131,56 @@ func newEndpoint(upstream, base string, now time.Time) (*endpoint, error) {
 
 // status returns the endpoint as people see it.
 func (e *endpoint) status() EndpointStatus {
-	g := e.guard.State(time.Now())
+	set := e.set.Load()
+	now := time.Now()
+	g := e.guard.State(now)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return EndpointStatus{
+	s := EndpointStatus{
 		Breaker: g.Breaker, BreakerUntil: g.Until, CoolUntil: g.CoolUntil,
 		URL: e.base, Ready: e.ready.Load(), State: e.state, Reason: e.reason, Since: e.since,
 		InFlight: int(e.inflight.Load()), LastError: e.lastErr, LastErrorAt: e.lastErrAt,
+		Drained: set.drained, Weight: e.weight(set, now),
+	}
+	if set.drained {
+		s.Ready, s.State, s.Since = false, stateDrained, e.drainedAt
+		s.Reason = "drained by an operator; it gets no new calls until it is enabled"
+		if e.state != stateReady {
+			s.Reason += " (it is " + e.state + ")"
+		}
+	}
+	return s
+}
+
+// adopt takes over new settings and returns the old ones, nil at first.
+func (e *endpoint) adopt(set *settings, now time.Time) *settings {
+	old := e.set.Swap(set)
+	was := old != nil && old.drained
+	if set.drained && !was {
+		e.mu.Lock()
+		e.drainedAt = now
+		e.mu.Unlock()
+	}
+	if was && !set.drained && e.ready.Load() && set.roster.others(e) {
+		e.rampUp(now)
+	}
+	return old
+}
+
+// serving tells whether it gets new calls in normal times; its breaker and its
+// cool-down have their own say.
+func (e *endpoint) serving(set *settings) bool { return e.ready.Load() && !set.drained }
+
+// open tells whether it may get calls at all, in panic or not.
+func (e *endpoint) open() bool {
+	return (e.ready.Load() || e.panic.Load()) && !e.set.Load().drained
+}
+
+// breaker is told the breaker's new state: what has failed and works again gets
+// its share back slowly.
+func (e *endpoint) breaker(state string) {
+	if state == guard.Closed && e.set.Load().roster.others(e) {
+		e.rampUp(time.Now())
 	}
 }
 
@@ -192,94 +240,21 @@ func (e *endpoint) apply(r result, rd Readiness, started, now time.Time) (change
 	switch {
 	case ready:
 		state, reason = stateReady, ""
-		e.everReady = true
 	case r.state == stateReady: // not often enough yet
 		state, reason = e.state, "the check passes again; waiting for one more"
 	}
 	if state != e.state || ready != was || !e.checked {
 		e.since = now
 	}
+	if ready && !was {
+		e.enter(now)
+	}
 	e.state, e.reason = state, reason
 	e.ready.Store(ready)
-	e.panic.Store(!ready && e.everReady && state == stateUnreachable)
+	e.panic.Store(!ready && e.debut.Load() != 0 && state == stateUnreachable)
 	if !e.checked {
 		e.checked = true
 		close(e.first)
 	}
 	return ready != was
-}
-
-// Upstream is a named set of endpoints under one configuration. It is
-// immutable but for its endpoints' state.
-type Upstream struct {
-	cfg                     Config
-	auth                    string
-	reqHeaders, respHeaders headerSet
-	endpoints               []*endpoint
-	caps                    *capabilities
-	gate                    *admit.Gate   // kept over configuration changes
-	budget                  *guard.Budget // the same
-	turn                    atomic.Uint64
-}
-
-// capabilities is what was learned about the servers; it is kept over
-// configuration changes that keep the dialect, and forgotten when an endpoint
-// comes (back) up, perhaps as another version.
-type capabilities struct {
-	noUsage      atomic.Bool // refuses stream_options
-	noContinuous atomic.Bool // refuses continuous_usage_stats
-}
-
-func (c *capabilities) forget() {
-	c.noUsage.Store(false)
-	c.noContinuous.Store(false)
-}
-
-// Name is the upstream's configured name.
-func (u *Upstream) Name() string { return u.cfg.Name }
-
-// Dialect is the upstream's dialect, never "".
-func (u *Upstream) Dialect() wire.Dialect { return u.cfg.Dialect }
-
-// UsageExact tells whether every chunk's usage is asked for.
-func (u *Upstream) UsageExact() bool { return u.cfg.UsageExact }
-
-// Status returns the endpoints in configured order.
-func (u *Upstream) Status() []EndpointStatus {
-	out := make([]EndpointStatus, len(u.endpoints))
-	for i, e := range u.endpoints {
-		out[i] = e.status()
-	}
-	return out
-}
-
-// FirstCheckDone tells whether the first check of every endpoint has returned.
-func (u *Upstream) FirstCheckDone() bool {
-	for _, e := range u.endpoints {
-		select {
-		case <-e.first:
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-// Ready tells whether any endpoint gets traffic.
-func (u *Upstream) Ready() bool {
-	for _, e := range u.endpoints {
-		if e.ready.Load() {
-			return true
-		}
-	}
-	return false
-}
-
-// DeniedField returns the first member of the body that this upstream does not
-// let clients set, so that the request can be refused with a 400 naming it.
-func (u *Upstream) DeniedField(h *wire.Head, body []byte) (name string, denied bool) {
-	if len(u.cfg.DenyFields) == 0 {
-		return "", false
-	}
-	return h.Denied(body, u.cfg.DenyFields)
 }

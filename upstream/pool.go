@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,15 +76,16 @@ func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 	if err != nil {
 		return nil, err
 	}
+	now := time.Now()
 	ups := make(map[string]*Upstream, len(plan))
 	eps := make(map[endpointKey]*endpoint, len(p.eps))
 	for _, n := range plan {
-		for i, e := range n.up.endpoints {
+		for i, e := range n.up.endpoints() {
 			eps[endpointKey{e.upstream, e.base}] = e
 			if n.sets == nil {
 				continue
 			}
-			old := e.set.Swap(n.sets[i])
+			old := e.adopt(n.sets[i], now)
 			if old != nil && old.carrier != n.sets[i].carrier {
 				old.carrier.Close()
 			}
@@ -159,6 +161,7 @@ func (p *Pool) build(c Config, old *Upstream, now time.Time) (planned, error) {
 		u.gate, u.budget = old.gate, old.budget
 	}
 	n := planned{up: u}
+	var list []*endpoint
 	for _, base := range c.Endpoints {
 		e := p.eps[endpointKey{c.Name, base}]
 		if e == nil {
@@ -167,7 +170,8 @@ func (p *Pool) build(c Config, old *Upstream, now time.Time) (planned, error) {
 				return planned{}, err
 			}
 		}
-		set := &settings{dialect: c.Dialect, auth: u.auth, readiness: c.Readiness, key: keyOf(&c, e.url.Scheme == "https")}
+		set := &settings{dialect: c.Dialect, auth: u.auth, readiness: c.Readiness, slowStart: c.SlowStart,
+			drained: c.drains(base), key: keyOf(&c, e.url.Scheme == "https")}
 		if cur := e.set.Load(); cur != nil && cur.key == set.key {
 			set.carrier = cur.carrier
 		} else {
@@ -176,8 +180,16 @@ func (p *Pool) build(c Config, old *Upstream, now time.Time) (planned, error) {
 				return planned{}, err
 			}
 		}
-		u.endpoints = append(u.endpoints, e)
+		list = append(list, e)
 		n.sets = append(n.sets, set)
+	}
+	if old != nil && slices.Equal(old.cfg.Endpoints, c.Endpoints) {
+		u.roster = old.roster
+	} else {
+		u.roster = newRoster(list)
+	}
+	for _, set := range n.sets {
+		set.roster = u.roster
 	}
 	return n, nil
 }

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"testing"
 
-	"sluice/upstream/guard"
 	"sluice/upstream/wire"
 )
 
@@ -29,7 +28,7 @@ func TestApplyKeepsWhatIsTheSame(t *testing.T) {
 	if err != nil || same["a"] != first["a"] || same["b"] != first["b"] {
 		t.Fatalf("an unchanged upstream was replaced: %v", err)
 	}
-	if first["a"].endpoints[0] == first["b"].endpoints[0] {
+	if first["a"].endpoints()[0] == first["b"].endpoints()[0] {
 		t.Error("two upstreams share an endpoint")
 	}
 
@@ -39,10 +38,10 @@ func TestApplyKeepsWhatIsTheSame(t *testing.T) {
 	if err != nil || changed["a"] == first["a"] || len(changed) != 1 {
 		t.Fatalf("%v %v", changed, err)
 	}
-	if changed["a"].endpoints[0] != first["a"].endpoints[0] || !changed["a"].endpoints[0].ready.Load() {
+	if changed["a"].endpoints()[0] != first["a"].endpoints()[0] || !changed["a"].endpoints()[0].ready.Load() {
 		t.Error("the endpoint was not kept")
 	}
-	set := changed["a"].endpoints[0].set.Load()
+	set := changed["a"].endpoints()[0].set.Load()
 	conns := one.conns.Load()
 	do(t, p, request(t, chatBody, to(changed["a"])))
 	if set.auth != "Bearer key" || one.conns.Load() > conns {
@@ -53,7 +52,7 @@ func TestApplyKeepsWhatIsTheSame(t *testing.T) {
 		t.Errorf("removed upstream: %s", res.Outcome)
 	}
 	cfg.Timeouts.Connect = 1 // connections depend on it
-	if changed, err = p.Apply([]Config{cfg}); err != nil || changed["a"].endpoints[0].set.Load().carrier == set.carrier {
+	if changed, err = p.Apply([]Config{cfg}); err != nil || changed["a"].endpoints()[0].set.Load().carrier == set.carrier {
 		t.Errorf("the connections were kept: %v", err)
 	}
 	p.Close()
@@ -198,74 +197,6 @@ func TestDialectChecks(t *testing.T) {
 	_, ups := pool(t, Config{Name: "a", Endpoints: []string{"http://127.0.0.1:1/v1"}})
 	if s := ups["a"].Status()[0]; s.State != stateUnreachable || !strings.Contains(s.Reason, "connection refused") {
 		t.Errorf("%+v", s)
-	}
-}
-
-// With everything down, endpoints that were ready once are tried, those that
-// never were are not.
-func TestPanicMode(t *testing.T) {
-	once, never := okPeer(t), okPeer(t)
-	p, ups := pool(t, Config{Name: "a", Endpoints: []string{once.url(), never.url()}})
-	for i, e := range ups["a"].endpoints {
-		e.ready.Store(false)
-		e.panic.Store(i == 0)
-	}
-	for range 20 {
-		if res, _ := do(t, p, request(t, chatBody, to(ups["a"]))); res.Outcome != Success || res.Endpoint != once.url() {
-			t.Fatalf("%s at %s", res.Outcome, res.Endpoint)
-		}
-	}
-	if never.calls.Load() != 0 {
-		t.Error("an endpoint that never was ready got traffic")
-	}
-}
-
-func TestBalance(t *testing.T) {
-	u := &Upstream{cfg: Config{Balance: balanceLeast}}
-	for range 4 {
-		e := &endpoint{guard: guard.New(nil)}
-		e.ready.Store(true)
-		u.endpoints = append(u.endpoints, e)
-	}
-	// Least outstanding of two choices: a busy endpoint gets nothing as long as
-	// the others are idle, except when it is compared with itself, which never happens.
-	u.endpoints[2].inflight.Store(100)
-	got := map[*endpoint]int{}
-	for range 4000 {
-		got[u.pick(nil)]++
-	}
-	if got[u.endpoints[2]] != 0 || len(got) != 3 {
-		t.Errorf("a busy endpoint was picked %d times", got[u.endpoints[2]])
-	}
-	for _, e := range u.endpoints {
-		if n := got[e]; e != u.endpoints[2] && (n < 1000 || n > 1700) {
-			t.Errorf("uneven: %d of 4000", n)
-		}
-	}
-	tried := u.endpoints[:3]
-	for range 20 {
-		if u.pick(tried) != u.endpoints[3] {
-			t.Fatal("a tried endpoint was picked while another is there")
-		}
-	}
-	if u.another(u.endpoints) || u.pick(u.endpoints) == nil {
-		t.Error("when all are tried one is picked again, but none is another")
-	}
-	u.cfg.Balance = balanceRound
-	got = map[*endpoint]int{}
-	for range 40 {
-		got[u.pick(nil)]++
-	}
-	for _, e := range u.endpoints {
-		if got[e] != 10 {
-			t.Errorf("round robin: %d of 40", got[e])
-		}
-	}
-	for _, e := range u.endpoints {
-		e.ready.Store(false)
-	}
-	if u.pick(nil) != nil {
-		t.Error("an endpoint that is not ready was picked")
 	}
 }
 

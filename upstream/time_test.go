@@ -330,7 +330,7 @@ func TestHysteresis(t *testing.T) {
 		c := &wirePipe{check: func(*http.Request) (int, error) { mu.Lock(); defer mu.Unlock(); return status, err }}
 		set(503, nil)
 		p, ups := poolWith(t, c.options(), Config{Name: "a", Endpoints: []string{"http://a"}, Readiness: Readiness{Interval: 10 * time.Second}})
-		e := ups["a"].endpoints[0]
+		e := ups["a"].endpoints()[0]
 		after := func(d time.Duration, ready bool, state string) {
 			t.Helper()
 			time.Sleep(d)
