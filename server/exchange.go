@@ -42,6 +42,8 @@ type exchange struct {
 	result  upstream.Result
 	size    int           // of the request body
 	reading time.Duration // until the client had sent it
+
+	deadline, giveUp time.Time // the client's own; zero = none
 }
 
 func newRequestID() string {
@@ -82,6 +84,7 @@ func (x *exchange) finish() {
 	if f := x.refused; f != nil && !x.result.Committed {
 		x.result.Failure, x.result.Status, x.result.Outcome = f, f.Status, outcomeOf(f)
 	}
+	x.settle()
 	if f := x.result.Failure; f != nil && !x.result.Committed && x.result.Outcome != upstream.Canceled {
 		x.answerHeadersOfFailure()
 		x.s.writeError(x.w, x.id, f)
@@ -91,6 +94,24 @@ func (x *exchange) finish() {
 	// returning would answer with an empty 200.
 	if x.result.Abort || x.result.Outcome == upstream.Canceled {
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// settle takes a fallback back that was chosen but never called, because the
+// retry budget was spent or its queue was full.
+func (x *exchange) settle() {
+	list := x.result.Attempts
+	if x.result.Failure == nil || len(list) == 0 {
+		return
+	}
+	last := &list[len(list)-1]
+	v, ok := last.Target.Tag.(*router.CompiledVariant)
+	if !ok || v == x.cur {
+		return
+	}
+	x.cur, x.fellBack = v, false
+	for i := range list {
+		x.fellBack = x.fellBack || list[i].Reason == "fallback"
 	}
 }
 
@@ -116,6 +137,9 @@ func (x *exchange) serve() {
 		return
 	}
 	if x.refused = checkHeaders(x.r); x.refused != nil {
+		return
+	}
+	if x.deadline, x.giveUp, x.refused = patience(x.r.Header, x.start); x.refused != nil {
 		return
 	}
 	asked := time.Now()
@@ -187,7 +211,7 @@ func (x *exchange) do(body []byte, release func()) {
 	k := &sink{x: x, w: x.w, rc: http.NewResponseController(x.w), renew: x.s.cfg.WriteTimeout}
 	req := upstream.Request{
 		API: x.api, Head: x.head, Body: body, Header: x.r.Header, RequestID: x.id,
-		Next: x.next, Sent: x.sent,
+		Next: x.next, Sent: x.sent, Key: x.caller(), Deadline: x.deadline,
 		KeepAliveBefore: x.cur.KeepAliveBefore, KeepAliveAfter: x.cur.KeepAlive,
 	}
 	if x.plan.Model.EchoPublic {

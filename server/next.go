@@ -1,6 +1,8 @@
 package server
 
 import (
+	"time"
+
 	"sluice/experiment"
 	"sluice/router"
 	"sluice/upstream"
@@ -10,6 +12,9 @@ import (
 // flags of the table that is current now, not of the one the request began with.
 func (x *exchange) next(n int, _ *upstream.Attempt, same bool) (upstream.Target, string, bool) {
 	x.sent()
+	if n > 0 && !x.giveUp.IsZero() && time.Now().After(x.giveUp) {
+		return upstream.Target{}, "", false // nobody would wait for the answer
+	}
 	v, reason := x.choose(x.enter(), n, same)
 	if v == nil {
 		x.sent()

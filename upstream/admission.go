@@ -73,6 +73,9 @@ func (x *exchange) queue(t *Target) (waited bool, err error) {
 	x.w.mu.Unlock()
 	x.w.begin(Timeouts{}, cancel)
 	defer x.w.end()
+	if f := x.req.Sent; f != nil {
+		f() // what was decided is asked for again after the wait
+	}
 	return t.Upstream.gate.Acquire(ctx, admit.Ticket{Key: x.req.Key, Priority: t.Priority})
 }
 

@@ -133,7 +133,8 @@ type Request struct {
 	// returns. Body may be reused from then on.
 	Release func()
 	// Sent, when not nil, is called when the first byte of an attempt is about to
-	// leave, and again when the attempt has an answer or has failed to be sent.
+	// leave, again when the attempt has an answer or has failed to be sent, and
+	// before a wait in the queue, after which Next is asked again.
 	// It may be called from any goroutine and must not block.
 	Sent func()
 	// KeepAlive before and after the commit point; 0 = off.
