@@ -28,10 +28,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	case !s.checked():
 		status, code = "first endpoint checks are running", http.StatusServiceUnavailable
 	}
-	var degraded []string
-	if s.cfg.Degraded != nil {
-		degraded = s.cfg.Degraded()
-	}
+	degraded := s.Degraded()
 	if code == http.StatusOK && len(degraded) > 0 {
 		status = "degraded"
 	}

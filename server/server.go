@@ -43,6 +43,8 @@ type Config struct {
 	DrainDelay     time.Duration
 	DrainTimeout   time.Duration // 15 min
 	MaxHeaderBytes int           // 64 KiB
+	CertFile       string        // with KeyFile: TLS; both files are followed
+	KeyFile        string
 }
 
 func (c *Config) defaults() {
@@ -81,6 +83,7 @@ type Server struct {
 	loaded   atomic.Int64 // Unix nanoseconds since when a table is known to be there, 0 = none
 	cancel   context.CancelCauseFunc
 	epochs   epochs
+	cert     *certificate // nil: no TLS
 }
 
 // New returns a server for c; Live, Doer and Recorder are required.
@@ -90,7 +93,13 @@ func New(c Config) (*Server, error) {
 	}
 	c.defaults()
 	s := &Server{cfg: c}
-	s.handler = BoundBody(s.routes(), c.ReadTimeout)
+	if c.CertFile != "" {
+		var err error
+		if s.cert, err = newCertificate(c.CertFile, c.KeyFile, c.Log); err != nil {
+			return nil, err
+		}
+	}
+	s.handler = BoundBody(s.parting(s.routes()), c.ReadTimeout)
 	base, cancel := context.WithCancelCause(context.Background())
 	s.cancel = cancel
 	s.http = &http.Server{
@@ -100,10 +109,40 @@ func New(c Config) (*Server, error) {
 		MaxHeaderBytes:    c.MaxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return base },
+		Protocols:         protocols(),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter},
 		// No WriteTimeout: it is absolute and would cut long streams. Writes have a
 		// rolling deadline of their own.
 	}
 	return s, nil
+}
+
+const (
+	// maxStreams is how many requests one HTTP/2 connection may have under way;
+	// SDKs open another connection for more.
+	maxStreams = 1000
+	// pingAfter finds HTTP/2 peers that vanished, as TCP keep-alive does below.
+	pingAfter = 15 * time.Second
+)
+
+// protocols are what the listener speaks: HTTP/1, and HTTP/2 with TLS or without.
+func protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// parting asks clients to come back on another connection while the process
+// drains, so that their next request meets a process that stays.
+func (s *Server) parting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Handler returns the data plane without a listener.
@@ -121,10 +160,28 @@ func (s *Server) Serve(ln net.Listener) error {
 	if s.cfg.Live.Load() != nil {
 		s.loaded.CompareAndSwap(0, time.Now().UnixNano())
 	}
-	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.http.Serve
+	if s.cert != nil {
+		s.http.TLSConfig = s.cert.tlsConfig()
+		serve = func(ln net.Listener) error { return s.http.ServeTLS(ln, "", "") }
+	}
+	if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// Degraded names what does not work as it should, for status pages.
+func (s *Server) Degraded() (list []string) {
+	if s.cfg.Degraded != nil {
+		list = s.cfg.Degraded()
+	}
+	if s.cert != nil {
+		if d := s.cert.degraded(); d != "" {
+			list = append(list, d)
+		}
+	}
+	return list
 }
 
 // Shutdown drains: unready at once, the delay (load balancers see readyz and

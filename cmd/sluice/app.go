@@ -174,6 +174,7 @@ func (a *app) openData() (err error) {
 		MaxBody: int64(c.Server.MaxBody), MaxBuffered: int64(c.Server.MaxBufferedBytes),
 		ReadTimeout: c.Server.ReadDeadline, WriteTimeout: c.Server.WriteDeadline,
 		CORSOrigins: c.Server.CORS.Origins, DrainDelay: c.DrainDelay(), DrainTimeout: c.Server.Drain.Timeout,
+		CertFile: c.Server.TLS.Cert, KeyFile: c.Server.TLS.Key,
 		Ready:    func() bool { return a.pool.Ready(context.Background(), 0) },
 		Degraded: a.degraded,
 	})

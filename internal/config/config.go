@@ -41,6 +41,7 @@ type Config struct {
 // Server are the settings of the data plane's listener.
 type Server struct {
 	Listen           string        `json:"listen" desc:"host:port of the data plane."`
+	TLS              TLS           `json:"tls" desc:"TLS on the data plane; off without."`
 	Drain            Drain         `json:"drain" desc:"Shutdown."`
 	MaxBody          Size          `json:"max_body" desc:"Largest request body; over it 413."`
 	ReadDeadline     time.Duration `json:"read_deadline" desc:"Longest silence while a request is read."`
@@ -48,6 +49,13 @@ type Server struct {
 	MaxBufferedBytes Size          `json:"max_buffered_bytes" desc:"Bytes of request bodies held at once; over it 503."`
 	CORS             CORS          `json:"cors" desc:"Browser origins; off without any."`
 	OverrideHeaders  []string      `json:"override_headers" desc:"More header names that force a variant, beside x-sluice-variant."`
+}
+
+// TLS names the files of a key pair, PEM. They are followed: a renewed pair is
+// used within seconds.
+type TLS struct {
+	Cert string `json:"cert" desc:"File with the certificate and what it is signed by, PEM."`
+	Key  string `json:"key" desc:"File with the private key, PEM."`
 }
 
 // Drain is how the process stops. A nil Delay is 0 on a loopback listener and

@@ -118,6 +118,9 @@ func (v *validator) server() {
 	if s.WriteDeadline <= 0 {
 		v.add("server.write_deadline", "must be more than 0s: without it a client that reads nothing holds its stream for ever")
 	}
+	if (s.TLS.Cert == "") != (s.TLS.Key == "") {
+		v.add("server.tls", "cert and key belong together; write both or neither")
+	}
 	for _, o := range s.CORS.Origins {
 		u, err := url.Parse(o)
 		if o != "*" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.String() != u.Scheme+"://"+u.Host) {
