@@ -14,6 +14,7 @@ const maxChoices = 32
 // ask is what the choice of an endpoint depends on, beside the endpoints.
 type ask struct {
 	tried []*endpoint // in this request
+	model string      // served model name
 }
 
 // choice is an endpoint that may be picked.
@@ -23,12 +24,19 @@ type choice struct {
 }
 
 // ask describes the exchange's next call, to t.
-func (x *exchange) ask(*Target) ask { return ask{tried: x.tried} }
+func (x *exchange) ask(t *Target) ask {
+	q := ask{tried: x.tried, model: t.Model}
+	if q.model == "" {
+		q.model = x.req.Head.Model
+	}
+	return q
+}
 
 // pick chooses the endpoint for the next call: among the ready ones those not
 // tried in this request, else among the ready ones; with none ready, in panic,
 // among those that were ready once and have stopped answering their check. nil
-// means that no endpoint may get traffic.
+// means that no endpoint may get traffic. One that lists its models and lacks
+// the request's, while another lists it, is none for it.
 // An endpoint whose breaker is open, or that cools down, is never one of them.
 func (u *Upstream) pick(q ask) *endpoint {
 	now := time.Now()
@@ -63,6 +71,7 @@ func (u *Upstream) candidates(dst []choice, q ask, now time.Time) []choice {
 	if len(list) > cap(dst) {
 		start = rand.IntN(len(list))
 	}
+	picky := u.roster.listed(q.model)
 	calm := false // an endpoint is ready, whether it can be picked or not
 	for i := range list {
 		e := list[(start+i)%len(list)]
@@ -71,6 +80,9 @@ func (u *Upstream) candidates(dst []choice, q ask, now time.Time) []choice {
 			continue
 		}
 		calm = true
+		if picky && e.lacks(q.model) {
+			continue
+		}
 		if e.guard.Available(now) && !slices.Contains(q.tried, e) {
 			if dst = append(dst, choice{e, e.weight(set, now)}); len(dst) == cap(dst) {
 				return dst

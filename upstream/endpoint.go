@@ -68,6 +68,7 @@ type settings struct {
 	dialect   wire.Dialect
 	auth      string // value of Authorization, "" none
 	readiness Readiness
+	warmup    int           // completions before it gets traffic; 0 = none
 	slowStart time.Duration // 0 = off
 	drained   bool
 	roster    *roster // whose share of the traffic it gets
@@ -96,17 +97,17 @@ type endpoint struct {
 	first chan struct{}
 
 	mu        sync.Mutex // guards what follows
+	health    health
 	state     string
 	reason    string
 	since     time.Time
-	ok, bad   int // checks in a row
-	checked   bool
 	lastErr   string
 	lastErrAt time.Time
 	drainedAt time.Time // of the current drain
 
-	sleep sleepProbe // of the check loop only
-	stop  context.CancelFunc
+	models atomic.Pointer[models] // that it lists; nil = unknown
+
+	stop context.CancelFunc // of its watcher
 }
 
 // route is where requests of one kind go.
@@ -184,16 +185,18 @@ func (e *endpoint) breaker(state string) {
 	}
 }
 
-// alive notes a sign of life; at most once a second, since many streams share it.
+// aliveEvery bounds how often a sign of life is noted: many streams share it.
+const aliveEvery = 100 * time.Millisecond
+
+// alive notes a sign of life.
 func (e *endpoint) alive(now time.Time) {
 	n := now.UnixNano()
-	if old := e.lastOK.Load(); n-old > int64(time.Second) {
+	if old := e.lastOK.Load(); n-old > int64(aliveEvery) {
 		e.lastOK.CompareAndSwap(old, n)
 	}
 }
 
-// report takes the end of one call. Breakers, cool-downs and ramp-up will hang
-// on it (docs/ARCHITECTURE.md, seams); today it keeps the last failure.
+// report takes the end of one call and keeps the last failure.
 func (e *endpoint) report(o Outcome, now time.Time) {
 	switch o {
 	case Success, ClientError, Canceled, ShuttingDown:
@@ -202,59 +205,4 @@ func (e *endpoint) report(o Outcome, now time.Time) {
 	e.mu.Lock()
 	e.lastErr, e.lastErrAt = string(o), now
 	e.mu.Unlock()
-}
-
-// result is what one check found.
-type result struct {
-	state  string // stateReady, or why not
-	reason string
-}
-
-// apply feeds one check's result into the state machine: the first decides
-// alone, then `down` in a row evict and `up` in a row admit. An engine that
-// says it sleeps is believed at once: requests to it would hang. It reports
-// whether readiness changed.
-func (e *endpoint) apply(r result, rd Readiness, started, now time.Time) (changed bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if r.state == stateReady {
-		e.ok, e.bad = e.ok+1, 0
-	} else if r.state == stateUnreachable && e.lastOK.Load() >= started.Add(-rd.Interval).UnixNano() {
-		// Busy servers answer their health check late or never; one that is
-		// answering requests stays.
-		return false
-	} else {
-		e.ok, e.bad = 0, e.bad+1
-	}
-	was := e.ready.Load()
-	ready := was
-	switch {
-	case !e.checked:
-		ready = r.state == stateReady
-	case r.state == stateReady:
-		ready = was || e.ok >= rd.Up
-	default:
-		ready = was && e.bad < rd.Down && r.state != stateAsleep
-	}
-	state, reason := r.state, r.reason
-	switch {
-	case ready:
-		state, reason = stateReady, ""
-	case r.state == stateReady: // not often enough yet
-		state, reason = e.state, "the check passes again; waiting for one more"
-	}
-	if state != e.state || ready != was || !e.checked {
-		e.since = now
-	}
-	if ready && !was {
-		e.enter(now)
-	}
-	e.state, e.reason = state, reason
-	e.ready.Store(ready)
-	e.panic.Store(!ready && e.debut.Load() != 0 && state == stateUnreachable)
-	if !e.checked {
-		e.checked = true
-		close(e.first)
-	}
-	return ready != was
 }

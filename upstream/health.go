@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"time"
@@ -14,13 +13,6 @@ import (
 	"sluice/upstream/h1"
 	"sluice/upstream/wire"
 )
-
-// checkTimeout is generous: a saturated engine answers late.
-const checkTimeout = 5 * time.Second
-
-// slowCheckTimeout is SGLang's: its /health generates a token and takes at
-// least a second.
-const slowCheckTimeout = 10 * time.Second
 
 // maxCheckBody bounds what is read of a check's answer; metrics pages are large.
 const maxCheckBody = 4 << 20
@@ -30,140 +22,114 @@ type sleepProbe uint8
 
 const (
 	sleepUnknown sleepProbe = iota
-	sleepPath               // GET /is_sleeping
+	sleepPath               // GET /is_sleeping and GET /is_paused
+	sleepOnly               // GET /is_sleeping
 	sleepMetric             // vllm:engine_sleep_state in /metrics
 	sleepNone
 )
 
-// watch checks e until ctx ends.
-func (p *Pool) watch(ctx context.Context, e *endpoint) {
-	for {
-		p.check(ctx, e)
-		set := e.set.Load()
-		// Jitter keeps the checks of many endpoints and replicas apart.
-		d := time.Duration(float64(set.readiness.Interval) * (0.9 + 0.2*rand.Float64()))
-		t := time.NewTimer(d)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return
-		case <-t.C:
-		}
-	}
-}
-
-func (p *Pool) check(ctx context.Context, e *endpoint) {
-	set := e.set.Load()
-	limit := checkTimeout
-	if set.dialect == wire.SGLang {
-		limit = slowCheckTimeout
-	}
-	started := time.Now()
-	cctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	r := e.probe(cctx, set)
-	if ctx.Err() != nil {
-		return // the pool closed: nothing was learned
-	}
-	if r.state != stateReady {
-		e.sleep = sleepUnknown // it may come back as another version
-	} else if !e.ready.Load() {
-		p.forget(e.upstream)
-	}
-	if e.apply(r, set.readiness, started, time.Now()) {
-		st := e.status()
-		if st.Ready {
-			p.log.Info("endpoint is ready", "upstream", e.upstream, "endpoint", e.base)
-		} else {
-			p.log.Warn("endpoint is not ready", "upstream", e.upstream, "endpoint", e.base, "state", st.State, "reason", st.Reason)
-		}
-	}
-}
-
 // probe runs the dialect's own check, or the configured path.
-func (e *endpoint) probe(ctx context.Context, set *settings) result {
-	if p := set.readiness.Path; p != "" {
-		return e.probeHealth(ctx, set, hostRoot(e.url), p)
+func (w *watcher) probe(ctx context.Context, set *settings) result {
+	e := w.e
+	var r result
+	switch {
+	case set.readiness.Path != "":
+		r = e.probeHealth(ctx, set, hostRoot(e.url), set.readiness.Path)
+	case set.dialect == wire.OpenAI:
+		return w.probeModels(ctx, set)
+	default:
+		r = e.probeHealth(ctx, set, serverRoot(e.url), "/health")
 	}
-	switch set.dialect {
-	case wire.VLLM:
-		r := e.probeHealth(ctx, set, serverRoot(e.url), "/health")
-		if r.state == stateReady && e.asleep(ctx, set) {
-			return result{stateAsleep, "the engine is asleep or paused; wake it up"}
-		}
-		return r
-	case wire.TGI, wire.SGLang, wire.LlamaCPP:
-		return e.probeHealth(ctx, set, serverRoot(e.url), "/health")
+	if r.state == stateReady && set.dialect == wire.VLLM {
+		return w.probeSleep(ctx, set)
 	}
-	return e.probeModels(ctx, set)
+	return r
 }
 
 // probeModels is the check that any OpenAI-compatible server passes: one that
 // has no list of models, or wants another key for it, still serves.
-func (e *endpoint) probeModels(ctx context.Context, set *settings) result {
-	status, _, err := e.get(ctx, set, join(e.url, "/models"))
-	switch {
+func (w *watcher) probeModels(ctx context.Context, set *settings) result {
+	a, err := w.e.fetch(ctx, set, http.MethodGet, join(w.e.url, "/models"), nil, maxCheckBody)
+	switch s := a.status; {
 	case err != nil:
 		return unreachable(err)
-	case status/100 == 2, status == 401, status == 403, status == 404, status == 405:
+	case s/100 == 2, s == 401, s == 403, s == 404, s == 405:
+		w.listed(a, time.Now())
 		return result{state: stateReady}
-	case status == 503:
+	case s == 503:
 		return result{stateLoading, "GET /models answered 503"}
 	}
-	return result{stateFailing, fmt.Sprintf("GET /models answered %d", status)}
+	return result{stateFailing, fmt.Sprintf("GET /models answered %d", a.status)}
 }
 
 func (e *endpoint) probeHealth(ctx context.Context, set *settings, root *url.URL, path string) result {
-	status, _, err := e.get(ctx, set, join(root, path))
+	a, err := e.fetch(ctx, set, http.MethodGet, join(root, path), nil, maxCheckBody)
 	switch {
 	case err != nil:
 		return unreachable(err)
-	case status/100 == 2:
+	case a.status/100 == 2:
 		return result{state: stateReady}
-	case status == 503:
+	case a.status == 503:
 		// Loading, warming up, scaling, draining: it says so itself.
 		return result{stateLoading, "GET " + path + " answered 503"}
-	case status == 404:
+	case a.status == 404:
 		return result{stateFailing, "GET " + path + " answered 404; set readiness.path or the right dialect"}
 	}
-	return result{stateFailing, fmt.Sprintf("GET %s answered %d", path, status)}
+	return result{stateFailing, fmt.Sprintf("GET %s answered %d", path, a.status)}
 }
 
 func unreachable(err error) result {
 	return result{stateUnreachable, "the check got no answer: " + errorKind(err)}
 }
 
-// asleep asks a vLLM whether it sleeps: at /is_sleeping where the server has it
-// (development mode), else by its metrics. A server that has neither cannot be
-// put to sleep.
-func (e *endpoint) asleep(ctx context.Context, set *settings) bool {
-	root := serverRoot(e.url)
-	if e.sleep == sleepUnknown || e.sleep == sleepPath {
-		status, body, err := e.get(ctx, set, join(root, "/is_sleeping"))
-		if err != nil {
-			return false
+// probeSleep asks a vLLM whether it sleeps or is paused: its /health passes, and
+// requests would hang. It is asked at /is_sleeping and /is_paused where the
+// server has them (development mode), else by its metrics. A server that has
+// neither cannot be put to sleep.
+func (w *watcher) probeSleep(ctx context.Context, set *settings) result {
+	root := serverRoot(w.e.url)
+	if w.asleep == sleepUnknown || w.asleep == sleepPath || w.asleep == sleepOnly {
+		var v struct {
+			Sleeping bool `json:"is_sleeping"`
+			Paused   bool `json:"is_paused"`
 		}
-		if status == 200 {
-			e.sleep = sleepPath
-			var v struct {
-				Sleeping bool `json:"is_sleeping"`
+		a, err := w.e.fetch(ctx, set, http.MethodGet, join(root, "/is_sleeping"), nil, maxCheckBody)
+		switch {
+		case err != nil:
+			return result{state: stateReady}
+		case a.status != http.StatusOK:
+			w.asleep = sleepMetric
+		case json.Unmarshal(a.body, &v) == nil && v.Sleeping:
+			w.asleep = sleepPath
+			return result{stateAsleep, "the engine is asleep; wake it up"}
+		case w.asleep == sleepOnly:
+			return result{state: stateReady}
+		default:
+			w.asleep = sleepPath
+			a, err = w.e.fetch(ctx, set, http.MethodGet, join(root, "/is_paused"), nil, maxCheckBody)
+			if err == nil && a.status/100 == 4 {
+				w.asleep = sleepOnly // an older version
 			}
-			return json.Unmarshal(body, &v) == nil && v.Sleeping
+			if err == nil && a.status == http.StatusOK && json.Unmarshal(a.body, &v) == nil && v.Paused {
+				return result{stateAsleep, "the engine is paused; resume it"}
+			}
+			return result{state: stateReady}
 		}
-		e.sleep = sleepMetric
 	}
-	if e.sleep != sleepMetric {
-		return false
+	if w.asleep != sleepMetric {
+		return result{state: stateReady}
 	}
-	status, body, err := e.get(ctx, set, join(root, "/metrics"))
+	a, err := w.e.fetch(ctx, set, http.MethodGet, join(root, "/metrics"), nil, maxCheckBody)
 	if err != nil {
-		return false
+		return result{state: stateReady}
 	}
-	found, awake := sleepState(body)
-	if status != 200 || !found {
-		e.sleep = sleepNone
+	found, awake := sleepState(a.body)
+	if a.status != http.StatusOK || !found {
+		w.asleep = sleepNone
+	} else if !awake {
+		return result{stateAsleep, "the engine is asleep; wake it up"}
 	}
-	return found && !awake
+	return result{state: stateReady}
 }
 
 // sleepState reads vllm:engine_sleep_state{sleep_state="awake"} of all engines.
@@ -180,20 +146,39 @@ func sleepState(page []byte) (found, awake bool) {
 	return found, awake
 }
 
-// get fetches u with the upstream's credential. Redirects are not followed.
-func (e *endpoint) get(ctx context.Context, set *settings, u *url.URL) (status int, body []byte, err error) {
-	fields := []h1.Field{{Name: "Accept", Value: "application/json, text/plain"}, {Name: "Accept-Encoding", Value: "identity"}, {Name: "User-Agent", Value: "sluice-check"}}
-	if set.auth != "" {
-		fields = append(fields, h1.Field{Name: hdrAuth, Value: set.auth})
+// answer is a whole one.
+type answer struct {
+	status int
+	body   []byte // its beginning, at most as much as was asked for
+}
+
+// fetch makes a call of the gateway's own, with the upstream's credential.
+// Redirects are not followed. A kept connection that the server has closed is
+// replaced once.
+func (e *endpoint) fetch(ctx context.Context, set *settings, method string, u *url.URL, body []byte, limit int64) (answer, error) {
+	r := &h1.Request{Method: method, URL: u, Body: body, Fields: []h1.Field{
+		{Name: "Accept", Value: "application/json, text/plain"},
+		{Name: "Accept-Encoding", Value: "identity"},
+		{Name: "User-Agent", Value: "sluice-check"},
+	}}
+	if body != nil {
+		r.Fields = append(r.Fields, h1.Field{Name: hdrContentType, Value: jsonType})
 	}
-	resp, err := set.carrier.Do(ctx, &h1.Request{Method: http.MethodGet, URL: u, Fields: fields})
+	if set.auth != "" {
+		r.Fields = append(r.Fields, h1.Field{Name: hdrAuth, Value: set.auth})
+	}
+	resp, err := set.carrier.Do(ctx, r)
+	if err != nil && h1.Stale(err) {
+		r.Fresh = true
+		resp, err = set.carrier.Do(ctx, r)
+	}
 	if err != nil {
-		return 0, nil, err
+		return answer{}, err
 	}
 	defer resp.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(resp.Body, maxCheckBody))
+	read, err := io.ReadAll(io.LimitReader(resp.Body, limit))
 	if err != nil {
-		return 0, nil, err
+		return answer{}, err
 	}
-	return resp.Status, body, nil
+	return answer{resp.Status, read}, nil
 }

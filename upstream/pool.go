@@ -90,6 +90,7 @@ func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 				old.carrier.Close()
 			}
 		}
+		n.up.roster.compare()
 		ups[n.up.cfg.Name] = n.up
 		l := n.up.cfg.Limits
 		n.up.gate.Set(admit.Limits{MaxInFlight: l.MaxInFlight, MaxQueue: l.MaxQueue, Timeout: l.QueueTimeout})
@@ -170,7 +171,7 @@ func (p *Pool) build(c Config, old *Upstream, now time.Time) (planned, error) {
 				return planned{}, err
 			}
 		}
-		set := &settings{dialect: c.Dialect, auth: u.auth, readiness: c.Readiness, slowStart: c.SlowStart,
+		set := &settings{dialect: c.Dialect, auth: u.auth, readiness: c.Readiness, warmup: c.Warmup, slowStart: c.SlowStart,
 			drained: c.drains(base), key: keyOf(&c, e.url.Scheme == "https")}
 		if cur := e.set.Load(); cur != nil && cur.key == set.key {
 			set.carrier = cur.carrier

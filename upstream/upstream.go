@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -97,6 +98,9 @@ func (u *Upstream) DeniedField(h *wire.Head, body []byte) (name string, denied b
 // upstream that name the same endpoints share it.
 type roster struct {
 	list atomic.Pointer[[]*endpoint] // in configured order; replaced, never written
+
+	mu    sync.Mutex  // serialises compare
+	mixed atomic.Bool // the endpoints list different models
 }
 
 func newRoster(list []*endpoint) *roster {
