@@ -95,6 +95,7 @@ type upstreamArm struct {
 	name     string
 	outcome  [outcomes]prometheus.Counter
 	seconds  prometheus.Observer
+	wait     prometheus.Observer
 	anomaly  prometheus.Counter
 	unpriced small[string, prometheus.Counter] // by model
 	retries  small[int, prometheus.Counter]    // by outcome

@@ -39,6 +39,7 @@ type Event struct {
 	TTFT            time.Duration // from the first attempt's start; 0 = none
 	Duration        time.Duration
 	Overhead        time.Duration // gateway's own time before the first attempt; not what the client took to send
+	Queued          time.Duration // waited for a place in front of the upstream
 	FinishReason    string
 	RetryCount      int // x-stainless-retry-count
 	Attempts        []Attempt

@@ -51,6 +51,8 @@ type families struct {
 	attempts    *prometheus.CounterVec
 	upstream    *prometheus.CounterVec
 	upstreamSec *prometheus.HistogramVec
+	queueWait   *prometheus.HistogramVec
+	rollbacks   *prometheus.CounterVec
 	retries     *prometheus.CounterVec
 	fallbacks   *prometheus.CounterVec
 	assignments *prometheus.CounterVec
@@ -88,9 +90,11 @@ func newFamilies() *families {
 	f.attempts = f.counter("sluice_attempts_total", "Calls to endpoints by the assigned variant and what the call came to.", []string{"model", "experiment", "variant", "upstream", "outcome"})
 	f.upstream = f.counter("sluice_upstream_requests_total", "Calls to an upstream and what they came to.", []string{"upstream", "outcome"})
 	f.upstreamSec = f.histogram("sluice_upstream_request_duration_seconds", "Duration of calls to an upstream.", durationBuckets, []string{"upstream"})
+	f.queueWait = f.histogram("sluice_upstream_queue_wait_seconds", "How long requests waited for a place in front of the upstream; only of those that waited.", ttftBuckets, []string{"upstream"})
 	f.retries = f.counter("sluice_retries_total", "Calls made because an earlier one failed, by the upstream that failed and its outcome.", []string{"upstream", "reason"})
 	f.fallbacks = f.counter("sluice_fallbacks_total", "Changes from the assigned to another variant.", []string{"model", "experiment", "variant", "to", "reason"})
 	f.assignments = f.counter("sluice_experiment_assignments_total", "Requests assigned to a variant and why.", []string{"experiment", "variant", "reason"})
+	f.rollbacks = f.counter("sluice_experiment_rollbacks_total", "Experiments that went back to their baseline, as this replica saw it, and what made them.", []string{"experiment", "trigger"})
 	f.overflow = f.counter("sluice_metric_series_overflow_total", "Observations folded into other because the cap on series is reached.", []string{"metric"})
 	f.sticky = f.counter("sluice_sticky_events_total", "What happened to pins and their store, such as pin_timeout or pin_cached.", []string{"event"})
 	return f

@@ -28,8 +28,9 @@ type VariantInfo struct {
 
 // UpstreamState is one upstream as the balancer sees it now.
 type UpstreamState struct {
-	Name      string
-	Endpoints []EndpointState
+	Name             string
+	InFlight, Queued int // requests with a place, and those that wait for one
+	Endpoints        []EndpointState
 }
 
 // EndpointState is one replica of an upstream.
@@ -37,7 +38,17 @@ type EndpointState struct {
 	Endpoint string // base URL as configured
 	Ready    bool
 	InFlight int
+	Breaker  string // closed open half_open
+	Drained  bool
+	Cooling  bool    // rate limited
+	Weight   float64 // share while it starts slowly, else 1
+	// Of the engine, where it is polled; Waiting negative: unknown.
+	Running, Waiting int
+	KVUse            float64 // negative: unknown
 }
+
+// breakerStates in the order in which one endpoint's speaks for its upstream.
+var breakerStates = []string{"open", "half_open", "closed"}
 
 var (
 	experimentInfo = prometheus.NewDesc("sluice_experiment_info", "Experiments of the current table; always 1.", []string{"experiment", "model", "status", "revision"}, nil)
@@ -45,8 +56,17 @@ var (
 	unitsDesc      = prometheus.NewDesc("sluice_experiment_units", "Distinct units seen in the last hour on this replica, about 2 % off.", []string{"experiment", "variant"}, nil)
 	upDesc         = prometheus.NewDesc("sluice_upstream_up", "1 while an endpoint of the upstream is ready.", []string{"upstream"}, nil)
 	inFlightDesc   = prometheus.NewDesc("sluice_upstream_inflight_requests", "Calls in flight to the upstream.", []string{"upstream"}, nil)
+	queueDesc      = prometheus.NewDesc("sluice_upstream_queue_length", "Requests that wait for a place in front of the upstream.", []string{"upstream"}, nil)
+	breakerDesc    = prometheus.NewDesc("sluice_upstream_breaker_state", "1 for the state of the worst breaker among the upstream's endpoints, else 0.", []string{"upstream", "state"}, nil)
 	endpointUp     = prometheus.NewDesc("sluice_endpoint_up", "1 while the endpoint is ready.", []string{"upstream", "endpoint"}, nil)
 	endpointFlight = prometheus.NewDesc("sluice_endpoint_inflight_requests", "Calls in flight to the endpoint.", []string{"upstream", "endpoint"}, nil)
+	endpointBreak  = prometheus.NewDesc("sluice_endpoint_breaker_state", "1 for the state of the endpoint's breaker, else 0.", []string{"upstream", "endpoint", "state"}, nil)
+	endpointDrain  = prometheus.NewDesc("sluice_endpoint_drained", "1 while an operator keeps new calls away.", []string{"upstream", "endpoint"}, nil)
+	endpointCool   = prometheus.NewDesc("sluice_endpoint_cooling", "1 while the endpoint is left alone because it answered 429 with retry-after.", []string{"upstream", "endpoint"}, nil)
+	endpointWeight = prometheus.NewDesc("sluice_endpoint_weight_ratio", "Share of what the endpoint would get otherwise, below 1 while it starts slowly.", []string{"upstream", "endpoint"}, nil)
+	engineRunning  = prometheus.NewDesc("sluice_endpoint_engine_running_requests", "Requests that the engine says it works on.", []string{"upstream", "endpoint"}, nil)
+	engineWaiting  = prometheus.NewDesc("sluice_endpoint_engine_waiting_requests", "Requests that wait in the engine.", []string{"upstream", "endpoint"}, nil)
+	engineKV       = prometheus.NewDesc("sluice_endpoint_engine_kv_use_ratio", "Use of the engine's KV cache, 0 to 1.", []string{"upstream", "endpoint"}, nil)
 	revisionDesc   = prometheus.NewDesc("sluice_config_revision", "Revision of the table that serves.", nil, nil)
 	reloadOK       = prometheus.NewDesc("sluice_config_last_reload_successful", "1 if the newest revision compiled and serves.", nil, nil)
 	reloadTime     = prometheus.NewDesc("sluice_config_last_reload_success_timestamp_seconds", "When the table that serves was swapped in.", nil, nil)
@@ -82,6 +102,12 @@ func (r *Recorder) SetExperiments(exps []ExperimentInfo) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for _, e := range exps {
+		was := slices.IndexFunc(g.exps, func(o ExperimentInfo) bool { return o.Key == e.Key })
+		if was >= 0 && e.State == "rolled_back" && g.exps[was].State != e.State {
+			r.prom.rollbacks.WithLabelValues(label(e.Key, other), "manual").Inc()
+		}
+	}
 	for _, e := range slices.Concat(g.exps, exps) {
 		if alive[e.Key] {
 			delete(g.ended, e.Key)
@@ -132,7 +158,8 @@ func (r *Recorder) SetConfig(revision int64, ok bool, at time.Time) {
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{experimentInfo, weightRatio, unitsDesc, upDesc, inFlightDesc, endpointUp, endpointFlight, revisionDesc, reloadOK, reloadTime, buildInfo} {
+	for _, d := range []*prometheus.Desc{experimentInfo, weightRatio, unitsDesc, upDesc, inFlightDesc, queueDesc, breakerDesc, endpointUp, endpointFlight, endpointBreak,
+		endpointDrain, endpointCool, endpointWeight, engineRunning, engineWaiting, engineKV, revisionDesc, reloadOK, reloadTime, buildInfo} {
 		ch <- d
 	}
 }
@@ -174,15 +201,39 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 
 func collectUpstreams(states []UpstreamState, emit func(*prometheus.Desc, float64, ...string)) {
 	for _, u := range states {
-		up, flight := false, 0
+		up, flight, worst := false, 0, len(breakerStates)-1
 		for _, e := range u.Endpoints {
 			up = up || e.Ready
 			flight += e.InFlight
-			emit(endpointUp, oneIf(e.Ready), u.Name, e.Endpoint)
-			emit(endpointFlight, float64(e.InFlight), u.Name, e.Endpoint)
+			if i := slices.Index(breakerStates, e.Breaker); i >= 0 {
+				worst = min(worst, i)
+			}
+			collectEndpoint(u.Name, e, emit)
 		}
 		emit(upDesc, oneIf(up), u.Name)
 		emit(inFlightDesc, float64(flight), u.Name)
+		emit(queueDesc, float64(u.Queued), u.Name)
+		for i, s := range breakerStates {
+			emit(breakerDesc, oneIf(i == worst), u.Name, s)
+		}
+	}
+}
+
+func collectEndpoint(upstream string, e EndpointState, emit func(*prometheus.Desc, float64, ...string)) {
+	emit(endpointUp, oneIf(e.Ready), upstream, e.Endpoint)
+	emit(endpointFlight, float64(e.InFlight), upstream, e.Endpoint)
+	for _, s := range breakerStates {
+		emit(endpointBreak, oneIf(s == e.Breaker), upstream, e.Endpoint, s)
+	}
+	emit(endpointDrain, oneIf(e.Drained), upstream, e.Endpoint)
+	emit(endpointCool, oneIf(e.Cooling), upstream, e.Endpoint)
+	emit(endpointWeight, e.Weight, upstream, e.Endpoint)
+	if e.Waiting >= 0 {
+		emit(engineRunning, float64(e.Running), upstream, e.Endpoint)
+		emit(engineWaiting, float64(e.Waiting), upstream, e.Endpoint)
+	}
+	if e.KVUse >= 0 {
+		emit(engineKV, e.KVUse, upstream, e.Endpoint)
 	}
 }
 

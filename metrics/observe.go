@@ -39,6 +39,10 @@ func (t *armTable) observe(e *Event) {
 	}
 	t.attempts(a, e)
 
+	if e.Queued > 0 && e.Upstream != "" {
+		t.upstream(e.Upstream).wait.Observe(e.Queued.Seconds())
+	}
+
 	primary := a.key.role == RolePrimary
 	if primary && e.Overhead > 0 {
 		t.overheadOf(e.API).Observe(e.Overhead.Seconds())
@@ -164,7 +168,7 @@ func (t *armTable) upstream(name string) *upstreamArm {
 	name = label(name, other)
 	mk := func(n string) func() *upstreamArm {
 		return func() *upstreamArm {
-			u := &upstreamArm{name: n, seconds: t.f.upstreamSec.WithLabelValues(n), anomaly: t.f.anomalies.WithLabelValues(n)}
+			u := &upstreamArm{name: n, seconds: t.f.upstreamSec.WithLabelValues(n), wait: t.f.queueWait.WithLabelValues(n), anomaly: t.f.anomalies.WithLabelValues(n)}
 			for i := range u.outcome {
 				u.outcome[i] = t.f.upstream.WithLabelValues(n, outcomeName(i))
 			}

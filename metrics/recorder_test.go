@@ -176,13 +176,17 @@ func (f writeFunc) WriteEvents(_ context.Context, evs []metrics.Event) error { r
 func full(t *testing.T, reg prometheus.Registerer) *metrics.Recorder {
 	r := metrics.New(metrics.Options{Registerer: reg, Log: quiet, Version: "1.2.3", MaxSeries: 500, UpstreamStates: func() []metrics.UpstreamState {
 		return []metrics.UpstreamState{{Name: "v1", Endpoints: []metrics.EndpointState{
-			{Endpoint: "http://a", Ready: true, InFlight: 2}, {Endpoint: "http://b", InFlight: 3}, {Endpoint: "http://b"}, {Endpoint: "bad\xff"},
+			{Endpoint: "http://a", Ready: true, InFlight: 2, Breaker: "half_open", Weight: 0.5, Running: 3, Waiting: 1, KVUse: 0.25},
+			{Endpoint: "http://b", InFlight: 3, Breaker: "open", Drained: true, Cooling: true, Waiting: -1, KVUse: -1}, {Endpoint: "http://b", Waiting: -1, KVUse: -1}, {Endpoint: "bad\xff", Waiting: -1, KVUse: -1},
 		}}}
 	}})
 	r.SetConfig(12, true, time.Unix(1700000000, 0))
-	r.SetExperiments([]metrics.ExperimentInfo{{Key: "e1", Model: "chat", State: "running", Revision: 11, Baseline: "control",
-		Variants: []metrics.VariantInfo{{Name: "control", Weight: 9000}, {Name: "canary", Weight: 1000}}}})
+	for _, state := range []string{"running", "rolled_back", "rolled_back", "running"} {
+		r.SetExperiments([]metrics.ExperimentInfo{{Key: "e1", Model: "chat", State: state, Revision: 11, Baseline: "control",
+			Variants: []metrics.VariantInfo{{Name: "control", Weight: 9000}, {Name: "canary", Weight: 1000}}}})
+	}
 	ev := event("e1", "canary")
+	ev.Queued, ev.Upstream = time.Second, "v1"
 	ev.HasUnit, ev.Unit = true, [8]byte{1}
 	ev.Attempts = []metrics.Attempt{
 		{Variant: "canary", Upstream: "v1", Outcome: "upstream_error", Input: 5, Cached: 9, HasUsage: true, Output: 3},
@@ -206,6 +210,27 @@ func TestLint(t *testing.T) {
 	}
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestUpstreamGauges(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	full(t, reg)
+	want := `
+# HELP sluice_upstream_breaker_state 1 for the state of the worst breaker among the upstream's endpoints, else 0.
+# TYPE sluice_upstream_breaker_state gauge
+sluice_upstream_breaker_state{state="closed",upstream="v1"} 0
+sluice_upstream_breaker_state{state="half_open",upstream="v1"} 0
+sluice_upstream_breaker_state{state="open",upstream="v1"} 1
+# HELP sluice_endpoint_engine_waiting_requests Requests that wait in the engine.
+# TYPE sluice_endpoint_engine_waiting_requests gauge
+sluice_endpoint_engine_waiting_requests{endpoint="http://a",upstream="v1"} 1
+# HELP sluice_experiment_rollbacks_total Experiments that went back to their baseline, as this replica saw it, and what made them.
+# TYPE sluice_experiment_rollbacks_total counter
+sluice_experiment_rollbacks_total{experiment="e1",trigger="manual"} 1
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "sluice_upstream_breaker_state", "sluice_endpoint_engine_waiting_requests", "sluice_experiment_rollbacks_total"); err != nil {
+		t.Error(err)
 	}
 }
 

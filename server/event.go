@@ -15,7 +15,7 @@ func (x *exchange) event() metrics.Event {
 	ev := metrics.Event{
 		Time: x.start, RequestID: x.id, ClientRequestID: x.client, API: x.api.String(),
 		Model: "other", Bucket: -1, Reason: x.reason, Outcome: string(res.Outcome), Status: res.Status,
-		Stream: res.Stream || x.head.Stream, TTFT: res.TTFT, Duration: time.Since(x.start), FinishReason: res.Finish, Endpoint: res.Endpoint,
+		Stream: res.Stream || x.head.Stream, TTFT: res.TTFT, Duration: time.Since(x.start), Queued: res.Queued, FinishReason: res.Finish, Endpoint: res.Endpoint,
 	}
 	if !ev.Stream {
 		ev.TTFT = 0 // a whole answer has no first token of its own
@@ -68,7 +68,7 @@ func (x *exchange) eventPlan(ev *metrics.Event) {
 	ev.Model = p.Model.Name
 	if x.cur != nil {
 		ev.Version = x.cur.Version
-		if up := x.cur.Target.Upstream; up != nil && len(x.result.Attempts) > 0 {
+		if up := x.cur.Target.Upstream; up != nil && (len(x.result.Attempts) > 0 || x.result.Outcome == upstream.QueueFull) {
 			ev.Upstream = up.Name()
 		}
 	}

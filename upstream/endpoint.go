@@ -95,6 +95,8 @@ type endpoint struct {
 	ramp  atomic.Int64 // Unix nanoseconds when its share began to grow; 0 = it has all of it
 	debut atomic.Int64 // Unix nanoseconds when it was ready for the first time; 0 = not yet
 	first chan struct{}
+	// probes asks the check loop for a check now; it closes what it gets.
+	probes chan chan<- struct{}
 
 	mu        sync.Mutex // guards what follows
 	health    health
@@ -121,7 +123,7 @@ func newEndpoint(upstream, base string, now time.Time) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{upstream: upstream, base: base, url: u, first: make(chan struct{}), state: stateStarting, since: now}
+	e := &endpoint{upstream: upstream, base: base, url: u, first: make(chan struct{}), probes: make(chan chan<- struct{}), state: stateStarting, since: now}
 	e.guard = guard.New(e.breaker)
 	for api := range e.paths {
 		p := join(u, wire.API(api).Path())

@@ -47,6 +47,9 @@ func (p *Pool) watch(ctx context.Context, e *endpoint) {
 			w.warmed(failure)
 		case <-t.C:
 			t.Reset(w.check(ctx))
+		case asked := <-e.probes:
+			t.Reset(w.check(ctx))
+			close(asked)
 		}
 	}
 }

@@ -231,9 +231,17 @@ func (a *app) upstreamStates() []metrics.UpstreamState {
 	}
 	var list []metrics.UpstreamState
 	for _, u := range t.Upstreams() {
-		s := metrics.UpstreamState{Name: u.Name()}
+		q := u.QueueStatus()
+		s := metrics.UpstreamState{Name: u.Name(), InFlight: q.InFlight, Queued: q.Queued}
 		for _, e := range u.Status() {
-			s.Endpoints = append(s.Endpoints, metrics.EndpointState{Endpoint: e.URL, Ready: e.Ready, InFlight: e.InFlight})
+			st := metrics.EndpointState{
+				Endpoint: e.URL, Ready: e.Ready, InFlight: e.InFlight, Breaker: e.Breaker, Drained: e.Drained,
+				Cooling: !e.CoolUntil.IsZero(), Weight: e.Weight, Waiting: -1, KVUse: -1,
+			}
+			if l := e.Load; l != nil {
+				st.Running, st.Waiting, st.KVUse = l.Running, l.Waiting, l.KVUse
+			}
+			s.Endpoints = append(s.Endpoints, st)
 		}
 		list = append(list, s)
 	}

@@ -194,7 +194,7 @@ func TestPanelsOnPrometheus(t *testing.T) {
 	}
 	reg := prometheus.NewRegistry()
 	r := metrics.New(metrics.Options{Registerer: reg, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), UpstreamStates: func() []metrics.UpstreamState {
-		return []metrics.UpstreamState{{Name: "v1", Endpoints: []metrics.EndpointState{{Endpoint: "http://a", Ready: true}}}}
+		return []metrics.UpstreamState{{Name: "v1", Endpoints: []metrics.EndpointState{{Endpoint: "http://a", Ready: true, Breaker: "closed", Weight: 1}}}}
 	}})
 	r.SetConfig(3, true, time.Now())
 	r.SetExperiments([]metrics.ExperimentInfo{{Key: "chat-v2", Model: "chat", State: "running", Revision: 3, Baseline: "control",

@@ -23,15 +23,17 @@ type (
 	objectOut[T any] struct {
 		ETag string `header:"ETag"`
 		Body struct {
-			Object T        `json:"object"`
-			Write  *written `json:"write,omitempty" doc:"of a change"`
+			Object T              `json:"object"`
+			Status *upstreamState `json:"status,omitempty" doc:"of an upstream, as this replica sees it"`
+			Write  *written       `json:"write,omitempty" doc:"of a change"`
 		}
 	}
 	objectList[T any] struct {
 		Body struct {
-			Items      []T    `json:"items"`
-			NextCursor string `json:"next_cursor,omitempty"`
-			Revision   int64  `json:"revision" doc:"of the document"`
+			Items      []T                      `json:"items"`
+			Status     map[string]upstreamState `json:"status,omitempty" doc:"of upstreams by name, as this replica sees them"`
+			NextCursor string                   `json:"next_cursor,omitempty"`
+			Revision   int64                    `json:"revision" doc:"of the document"`
 		}
 	}
 	createIn struct {
@@ -44,25 +46,7 @@ type (
 		WriteIn
 		ReasonIn
 	}
-	endpointsOut struct {
-		Body struct {
-			Name      string         `json:"name"`
-			Endpoints []endpointView `json:"endpoints"`
-		}
-	}
 )
-
-// endpointView is one replica of an upstream as this process sees it.
-type endpointView struct {
-	URL         string    `json:"url"`
-	Ready       bool      `json:"ready"`
-	State       string    `json:"state"`
-	Reason      string    `json:"reason,omitempty" doc:"why it is not ready"`
-	Since       time.Time `json:"since,omitzero"`
-	InFlight    int64     `json:"in_flight"`
-	LastError   string    `json:"last_error,omitempty"`
-	LastErrorAt time.Time `json:"last_error_at,omitzero"`
-}
 
 // kind is how one kind of object is read and edited.
 type kind[T any] struct {
@@ -73,6 +57,7 @@ type kind[T any] struct {
 	create                func(*router.Document, int64, time.Time, T) error
 	patch                 func(*router.Document, int64, time.Time, string, []byte) error
 	remove                func(*router.Document, int64, time.Time, string) error
+	states                func() map[string]upstreamState // nil: it has none
 }
 
 func (a *API) registerObjects(api huma.API) {
@@ -87,6 +72,7 @@ func (a *API) registerObjects(api huma.API) {
 		},
 		nameOf: func(u *router.Upstream) string { return u.Name },
 		create: router.CreateUpstream, patch: router.PatchUpstream, remove: router.DeleteUpstream,
+		states: a.states,
 	})
 	registerKind(a, api, kind[router.Model]{
 		name: "model", plural: "models", article: "a",
@@ -100,8 +86,7 @@ func (a *API) registerObjects(api huma.API) {
 		nameOf: func(m *router.Model) string { return m.Name },
 		create: router.CreateModel, patch: router.PatchModel, remove: router.DeleteModel,
 	})
-	register(a, api, huma.Operation{OperationID: "upstream-status", Method: http.MethodGet, Path: "/upstreams/{name}/status",
-		Summary: "The endpoints as this replica sees them", Tags: []string{"upstreams"}, Errors: []int{404}}, a.upstreamStatus)
+	a.registerUpstreams(api)
 }
 
 func registerKind[T any](a *API, api huma.API, k kind[T]) {
@@ -116,6 +101,9 @@ func registerKind[T any](a *API, api huma.API, k kind[T]) {
 		}
 		out := &objectList[T]{}
 		out.Body.Revision = s.Document.Revision
+		if k.states != nil {
+			out.Body.Status = k.states()
+		}
 		out.Body.Items, out.Body.NextCursor, err = pageOf(k.list(&s.Document), k.nameOf, *in)
 		return out, err
 	})
@@ -129,7 +117,13 @@ func registerKind[T any](a *API, api huma.API, k kind[T]) {
 				return nil, err
 			}
 		}
-		return k.show(&s.Document, in.Name, nil)
+		out, err := k.show(&s.Document, in.Name, nil)
+		if err == nil && k.states != nil {
+			if st, ok := k.states()[in.Name]; ok {
+				out.Body.Status = &st
+			}
+		}
+		return out, err
 	})
 	create := op("create-"+k.name, http.MethodPost, collection, "Create "+k.article+" "+k.name, 409)
 	create.DefaultStatus = http.StatusCreated
@@ -199,22 +193,4 @@ func (k kind[T]) doPatch(ctx context.Context, a *API, in *changeIn) (*objectOut[
 		return nil, err
 	}
 	return k.show(&s.Document, in.Name, w)
-}
-
-func (a *API) upstreamStatus(ctx context.Context, in *NameIn) (*endpointsOut, error) {
-	t, err := a.table()
-	if err != nil {
-		return nil, err
-	}
-	for _, u := range t.Upstreams() {
-		if u.Name() == in.Name {
-			out := &endpointsOut{}
-			out.Body.Name, out.Body.Endpoints = in.Name, []endpointView{}
-			for _, e := range u.Status() {
-				out.Body.Endpoints = append(out.Body.Endpoints, endpointView{e.URL, e.Ready, e.State, e.Reason, e.Since, int64(e.InFlight), e.LastError, e.LastErrorAt})
-			}
-			return out, nil
-		}
-	}
-	return nil, missingObject("upstream", in.Name)
 }

@@ -43,7 +43,8 @@ func (a *API) newAPI(r chi.Router) huma.API {
 	return api
 }
 
-// matchOptional marks operations that need no If-Match: rollback, kill and pause.
+// matchOptional marks operations that need no If-Match: those in the safe direction, and
+// those that may be repeated without harm.
 const matchOptional = "match_optional"
 
 // register adds an operation. Its input takes the body, if any, by bodyOf.

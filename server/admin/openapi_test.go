@@ -102,7 +102,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		}
 		// Creating, revoking and previewing are not changes of what was read.
 		needs := method != "GET" && op.ID != "revoke-key" && op.ID != "preview-weights" &&
-			!slices.Contains([]string{"rollback-experiment", "kill-experiment", "pause-experiment"}, op.ID) && !strings.HasPrefix(op.ID, "create-")
+			!slices.Contains([]string{"rollback-experiment", "kill-experiment", "pause-experiment", "drain-upstream", "enable-upstream", "probe-upstream"}, op.ID) && !strings.HasPrefix(op.ID, "create-")
 		if match != needs {
 			t.Errorf("%s: If-Match is required: %v", name, match)
 		}
@@ -119,6 +119,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		"POST /experiments/{key}:kill", "POST /experiments/{key}:promote", "POST /experiments/{key}:finish", "POST /experiments/{key}:reset-pins", "POST /experiments/{key}:reshuffle",
 		"GET /experiments/{key}/results", "GET /experiments/{key}/history", "GET /experiments/{key}/assignments/{unit}",
 		"GET /upstreams", "POST /upstreams", "GET /upstreams/{name}", "PATCH /upstreams/{name}", "DELETE /upstreams/{name}", "GET /upstreams/{name}/status",
+		"POST /upstreams/{name}:drain", "POST /upstreams/{name}:enable", "POST /upstreams/{name}:probe",
 		"GET /models", "POST /models", "GET /models/{name}", "PATCH /models/{name}", "DELETE /models/{name}",
 		"GET /document", "PUT /document", "GET /keys", "POST /keys", "POST /keys/{id}:revoke",
 		"GET /audit", "GET /audit:verify", "GET /status", "GET /whoami", "GET /live", "GET /usage", "GET /events"} {

@@ -153,7 +153,7 @@ func (a *API) classify(ctx context.Context, err error) *Problem {
 		switch edit.Code {
 		case router.CodeNotFound:
 			status = http.StatusNotFound
-		case router.CodeRuntimeField:
+		case router.CodeRuntimeField, router.CodeUnknownEndpoint:
 			status = http.StatusUnprocessableEntity
 		}
 		return newProblem(status, edit.Code, edit.Error())

@@ -26,7 +26,7 @@ type ReasonIn struct {
 
 // MatchIn is If-Match.
 type MatchIn struct {
-	IfMatch string `header:"If-Match" doc:"the ETag that was read; * will do for rollback, kill and pause"`
+	IfMatch string `header:"If-Match" doc:"the ETag that was read; * will do for rollback, kill, pause, drain and enable"`
 }
 
 // written is what every change answers beside its object.
@@ -81,7 +81,7 @@ func precondition(ifMatch string, star bool, current int64) error {
 	case v == "*" && star:
 		return nil
 	case v == "*":
-		return failed("if_match_star", "If-Match: * is accepted for rollback, kill and pause only; send the ETag that you read.")
+		return failed("if_match_star", "If-Match: * is accepted for rollback, kill, pause, drain and enable only; send the ETag that you read.")
 	default:
 		for one := range strings.SplitSeq(v, ",") {
 			if strings.TrimSpace(one) == etag(current) {
