@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 //go:embed assets templates
@@ -57,8 +58,9 @@ type Site struct {
 }
 
 type asset struct {
-	kind       string // Content-Type
-	body, gzip []byte // gzip is nil where it does not pay
+	kind string // Content-Type
+	body []byte
+	gzip func() []byte // made when first asked for; nil where it does not pay
 }
 
 // shell fills the layout.
@@ -117,7 +119,7 @@ func (s *Site) load(files fs.FS) error {
 		name = strings.TrimPrefix(name, "assets/")
 		fmt.Fprintf(sum, "%s %d\n", name, len(body))
 		sum.Write(body)
-		s.assets[name] = asset{kind: kind, body: body, gzip: squeeze(body)}
+		s.assets[name] = asset{kind: kind, body: body, gzip: sync.OnceValue(func() []byte { return squeeze(body) })}
 		return nil
 	})
 	if err == nil && len(s.assets) == 0 {
@@ -208,9 +210,11 @@ func (s *Site) ServeAsset(w http.ResponseWriter, r *http.Request, hash, name str
 	h.Set("Content-Type", a.kind)
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("Vary", "Accept-Encoding")
-	if a.gzip != nil && acceptsGzip(r.Header.Get("Accept-Encoding")) {
-		body = a.gzip
-		h.Set("Content-Encoding", "gzip")
+	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
+		if z := a.gzip(); z != nil {
+			body = z
+			h.Set("Content-Encoding", "gzip")
+		}
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if r.Method != http.MethodHead {

@@ -62,8 +62,11 @@ func (s *Store) migrateUp(ctx context.Context) error {
 // over each: who loses a race finds the table there, and at the next try that
 // nothing is missing.
 func (s *Store) up(ctx context.Context, p *goose.Provider) (done []*goose.MigrationResult, err error) {
+	lock, cancel := s.bound(ctx)
+	defer cancel()
 	for try := range 5 {
-		if done, err = p.Up(ctx); err == nil || s.pg != nil || ctx.Err() != nil {
+		err = s.waitForLock(lock, func() error { done, err = p.Up(ctx); return err })
+		if err == nil || s.pg != nil || ctx.Err() != nil {
 			break
 		}
 		time.Sleep(time.Duration(try) * 10 * time.Millisecond)

@@ -141,10 +141,27 @@ func (s *Store) ping(ctx context.Context) error {
 			return s.cannotOpen(err)
 		}
 	}
-	if err := s.w.PingContext(ctx); err != nil {
+	if err := s.waitForLock(ctx, func() error { return s.w.PingContext(ctx) }); err != nil {
 		return s.cannotOpen(err)
 	}
 	return nil
+}
+
+// waitForLock calls f until SQLite does not answer that somebody else holds the
+// lock. It waits for locks itself, but not for the one that turns on WAL, which
+// processes that create a file together all want.
+func (s *Store) waitForLock(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if err == nil || s.pg != nil || !lostRace(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 func createFile(path string) error {

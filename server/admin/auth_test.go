@@ -86,10 +86,6 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 		g.v1("GET", "/whoami", "", "From: [2001:db8:0:1::1]:1").want(200)
 		time.Sleep(61 * time.Second)
 		g.v1("GET", "/whoami", "", "From: 198.51.100.7:2").want(200)
-		// Many addresses do not take the memory of a table without end.
-		for i := range 30_000 {
-			guess(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255))
-		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,10 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/danielgtaylor/huma/v2/yaml"
 	"github.com/go-chi/chi/v5"
 
 	"sluice/router"
@@ -109,23 +112,31 @@ func (a *API) finish(r chi.Router, api huma.API) error {
 	if err != nil {
 		return fmt.Errorf("admin: encode the OpenAPI document: %w", err)
 	}
-	asYAML, err := doc.YAML()
-	if err != nil {
-		return fmt.Errorf("admin: encode the OpenAPI document: %w", err)
-	}
+	// Most of the cost of a start, and hardly ever asked for.
+	asYAML := sync.OnceValues(func() ([]byte, error) {
+		var out bytes.Buffer
+		err := yaml.Convert(&out, bytes.NewReader(asJSON))
+		return out.Bytes(), err
+	})
 	for _, op := range ops {
 		if op.RequestBody != nil {
 			op.RequestBody.Required = false // huma's refusal says less than bodyOf's
 		}
 	}
-	serve := func(kind string, body []byte) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
+	serve := func(kind string, content func() ([]byte, error)) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			body, err := content()
+			if err != nil {
+				a.log.Error("the OpenAPI document cannot be encoded", "err", err)
+				a.writeProblem(w, r, newProblem(http.StatusInternalServerError, "internal_error", internalDetail))
+				return
+			}
 			w.Header().Set("Content-Type", kind)
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 			_, _ = w.Write(body)
 		}
 	}
-	r.Get("/openapi.json", serve("application/openapi+json", asJSON))
+	r.Get("/openapi.json", serve("application/openapi+json", func() ([]byte, error) { return asJSON, nil }))
 	r.Get("/openapi.yaml", serve("application/openapi+yaml", asYAML))
 	return nil
 }
