@@ -18,16 +18,30 @@ import (
 
 var auditAll = store.AuditFilter{}
 
-// pair is two replicas on one Redis and one PostgreSQL of their own.
-func pair(t *testing.T) (a, b *replica, pg *testenv.PGServer, redis *testenv.RedisServer, db string) {
-	pg, redis = testenv.PostgresServer(t), testenv.Redis(t)
-	db = durable(pg.Database())
-	a = start(t, settings{id: "a", db: db, redis: redis.URL})
-	b = start(t, settings{id: "b", db: db, redis: redis.URL})
-	return a, b, pg, redis, db
+// pair is two replicas on one Redis of their own and one database.
+func pair(t *testing.T) (a, b *replica, redis *testenv.RedisServer, db string) {
+	db = testenv.Postgres(t)
+	a, b, redis = pairOn(t, db)
+	return a, b, redis, db
+}
+
+// mortalPair has a PostgreSQL of its own too, to be killed.
+func mortalPair(t *testing.T) (a, b *replica, pg *testenv.PGServer, redis *testenv.RedisServer) {
+	pg = testenv.PostgresServer(t)
+	a, b, redis = pairOn(t, durable(pg.Database()))
+	return a, b, pg, redis
+}
+
+func pairOn(t *testing.T, db string) (a, b *replica, redis *testenv.RedisServer) {
+	redis = testenv.Redis(t)
+	fast := func(o *control.Options) { o.Poll = 250 * time.Millisecond }
+	a = start(t, settings{id: "a", db: db, redis: redis.URL, change: fast})
+	b = start(t, settings{id: "b", db: db, redis: redis.URL, change: fast})
+	return a, b, redis
 }
 
 func TestKillAndRollbackWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, want, action string
 		stop               func(r *replica) (control.CommitResult, error)
@@ -40,7 +54,8 @@ func TestKillAndRollbackWithoutTheDatabase(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, b, pg, _, _ := pair(t)
+			t.Parallel()
+			a, b, pg, _ := mortalPair(t)
 			rev := a.revision()
 			kill(t, pg, a, b)
 			res, err := c.stop(a)
@@ -78,8 +93,10 @@ func TestKillAndRollbackWithoutTheDatabase(t *testing.T) {
 // Everything that was done while the database was away has its row, whatever
 // the order.
 func TestKillAndThenRollbackWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
 	for name, killFirst := range map[string]bool{"kill, rollback": true, "rollback, kill": false} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			pg := testenv.PostgresServer(t)
 			const poll = 100 * time.Millisecond
 			a := start(t, settings{id: "a", db: durable(pg.Database()), change: func(o *control.Options) { o.Poll = poll }})
@@ -136,7 +153,8 @@ func TestKillAndThenRollbackWithoutTheDatabase(t *testing.T) {
 }
 
 func TestKillWithoutRedisAndANewGeneration(t *testing.T) {
-	a, b, _, redis, _ := pair(t)
+	t.Parallel()
+	a, b, redis, _ := pair(t)
 	redis.Kill()
 	res, err := a.Kill(t.Context(), "exp", "canary", router.Change{Actor: "ada"})
 	if err != nil || res.Deferred || res.Audit == nil {
@@ -154,7 +172,8 @@ func TestKillWithoutRedisAndANewGeneration(t *testing.T) {
 }
 
 func TestKillSetOutlivesTheDocumentAndEndsWithTheGeneration(t *testing.T) {
-	a, b, _, _, db := pair(t)
+	t.Parallel()
+	a, b, _, db := pair(t)
 	before, err := a.store.Latest(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +201,8 @@ func TestKillSetOutlivesTheDocumentAndEndsWithTheGeneration(t *testing.T) {
 }
 
 func TestBothStoresAway(t *testing.T) {
-	a, _, pg, redis, _ := pair(t)
+	t.Parallel()
+	a, _, pg, redis := mortalPair(t)
 	kill(t, pg, a)
 	redis.Kill()
 	eventually(t, "both to be noticed", func() bool {
@@ -202,6 +222,7 @@ func TestBothStoresAway(t *testing.T) {
 }
 
 func TestKillSurvivesARestartWithoutRedis(t *testing.T) {
+	t.Parallel()
 	path := t.TempDir() + "/snapshot.json"
 	pg := testenv.PostgresServer(t)
 	db := durable(pg.Database())
@@ -223,7 +244,8 @@ func TestKillSurvivesARestartWithoutRedis(t *testing.T) {
 }
 
 func TestRestoredDatabaseIsIssuedAgain(t *testing.T) {
-	a, b, _, _, db := pair(t)
+	t.Parallel()
+	a, b, _, db := pair(t)
 	kept := a.mustCommit(t, setWeight(1500))
 	lost := a.mustCommit(t, setWeight(3500))
 	eventually(t, "b", func() bool { return b.revision() == lost.Revision })
@@ -242,7 +264,8 @@ func TestRestoredDatabaseIsIssuedAgain(t *testing.T) {
 }
 
 func TestEmptiedDatabaseChangesNothing(t *testing.T) {
-	a, _, _, _, db := pair(t)
+	t.Parallel()
+	a, _, _, db := pair(t)
 	rev := a.revision()
 	exec(t, db, `UPDATE head SET revision = 0`)
 	eventually(t, "the alarm", func() bool { return degraded(a.Status(t.Context()), control.CodeDatabase) })
@@ -257,7 +280,8 @@ func TestEmptiedDatabaseChangesNothing(t *testing.T) {
 }
 
 func TestFlushedRedisIsRefilled(t *testing.T) {
-	a, b, _, redis, _ := pair(t)
+	t.Parallel()
+	a, b, redis, _ := pair(t)
 	res := a.mustCommit(t, setWeight(1500))
 	redis.FlushAll()
 	eventually(t, "the document in Redis", func() bool {
@@ -271,7 +295,8 @@ func TestFlushedRedisIsRefilled(t *testing.T) {
 // TestNeverBackwards lets two replicas commit while Redis and the notices come
 // and go, and watches the live revisions.
 func TestNeverBackwards(t *testing.T) {
-	a, b, _, redis, _ := pair(t)
+	t.Parallel()
+	a, b, redis, _ := pair(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var end atomic.Bool
 	var watchers sync.WaitGroup
@@ -284,7 +309,7 @@ func TestNeverBackwards(t *testing.T) {
 				} else {
 					last = rev
 				}
-				time.Sleep(50 * time.Microsecond)
+				time.Sleep(200 * time.Microsecond)
 			}
 		})
 	}
@@ -320,8 +345,9 @@ func TestNeverBackwards(t *testing.T) {
 }
 
 // TestPropagation measures the time from Commit's return to the last replica's
-// swap. It asserts only that every change arrives.
+// swap. It asserts only that every change arrives; for the figures run it alone.
 func TestPropagation(t *testing.T) {
+	t.Parallel()
 	redis := testenv.Redis(t)
 	db := testenv.Postgres(t)
 	type arrival struct {

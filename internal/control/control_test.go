@@ -18,6 +18,7 @@ import (
 )
 
 func TestSeedsOnceAndNeverOverwrites(t *testing.T) {
+	t.Parallel()
 	db := sqliteURL(t)
 	a := start(t, settings{id: "a", db: db})
 	if s := a.Status(t.Context()); s.Source != "database" || s.ReadOnly || len(s.Degraded) != 0 || s.Revision != a.revision() {
@@ -37,6 +38,7 @@ func TestSeedsOnceAndNeverOverwrites(t *testing.T) {
 }
 
 func TestWithoutSeedAnEmptyDocumentServes(t *testing.T) {
+	t.Parallel()
 	a := start(t, settings{id: "a", db: sqliteURL(t), change: func(o *control.Options) { o.Seed = nil }})
 	if a.live.Load() == nil {
 		t.Error("no table")
@@ -47,6 +49,7 @@ func TestWithoutSeedAnEmptyDocumentServes(t *testing.T) {
 }
 
 func TestCommitIsInForceWhenItReturns(t *testing.T) {
+	t.Parallel()
 	a := start(t, settings{id: "a", db: sqliteURL(t)})
 	res := a.mustCommit(t, setWeight(3000))
 	if a.revision() != res.Revision || a.weight() != 3000 {
@@ -79,6 +82,7 @@ func TestCommitIsInForceWhenItReturns(t *testing.T) {
 // A revision from elsewhere (an older release, another replica's secrets) that
 // does not compile leaves the old table, says so once, and is healed by the next.
 func TestRevisionThatDoesNotCompile(t *testing.T) {
+	t.Parallel()
 	var failed, swapped atomic.Int32
 	a := start(t, settings{id: "a", db: sqliteURL(t), change: func(o *control.Options) {
 		o.Poll = 20 * time.Millisecond
@@ -123,6 +127,7 @@ func TestRevisionThatDoesNotCompile(t *testing.T) {
 }
 
 func TestStartFromDiskWhenTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
 	pg := testenv.PostgresServer(t)
 	db, path := durable(pg.Database()), filepath.Join(t.TempDir(), "state", "snapshot.json")
 	a := start(t, settings{id: "a", db: db, snapshot: path})
@@ -151,6 +156,7 @@ func TestStartFromDiskWhenTheDatabaseIsAway(t *testing.T) {
 }
 
 func TestStartWithNothing(t *testing.T) {
+	t.Parallel()
 	body := `{"format":1,"sha256":"00","payload":{"snapshot":{}}}`
 	for _, c := range []struct{ name, file, want string }{
 		{"no file", "", "no last good snapshot at"},
@@ -185,6 +191,7 @@ func TestStartWithNothing(t *testing.T) {
 }
 
 func TestWaitAppliedNamesWhoIsMissing(t *testing.T) {
+	t.Parallel()
 	redis := testenv.Redis(t)
 	db := testenv.Postgres(t)
 	gate := make(chan struct{})
@@ -231,6 +238,7 @@ func TestWaitAppliedNamesWhoIsMissing(t *testing.T) {
 }
 
 func TestInvalidSeedIsRefused(t *testing.T) {
+	t.Parallel()
 	r := assemble(t, settings{id: "a", db: sqliteURL(t), change: func(o *control.Options) {
 		o.Seed = document(t, strings.Replace(base, `"endpoints": ["http://127.0.0.1:1/v1"]`, `"endpoints": ["http://127.0.0.1:1/v1"], "credential": "nowhere"`, 1))
 	}})
@@ -240,6 +248,7 @@ func TestInvalidSeedIsRefused(t *testing.T) {
 }
 
 func TestNewRefusesHalfOptions(t *testing.T) {
+	t.Parallel()
 	if _, err := control.New(control.Options{}); err == nil {
 		t.Error("accepted")
 	}

@@ -24,10 +24,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // engines runs one test on each engine; PostgreSQL is skipped with a message where it is not installed.
 func engines(t *testing.T, run func(t *testing.T, o store.Options)) {
 	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
 		run(t, store.Options{URL: "sqlite:" + filepath.Join(t.TempDir(), "data", "sluice.db")})
 	})
-	t.Run("memory", func(t *testing.T) { run(t, store.Options{URL: "sqlite::memory:"}) })
-	t.Run("postgres", func(t *testing.T) { run(t, store.Options{URL: testenv.Postgres(t)}) })
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		run(t, store.Options{URL: "sqlite::memory:"})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		run(t, store.Options{URL: testenv.Postgres(t)})
+	})
 }
 
 func open(t *testing.T, o store.Options) *store.Store {

@@ -191,8 +191,8 @@ func pgBinary(t testing.TB, name string) string {
 	return binary(t, name, "postgresql", "/usr/lib/postgresql/*/bin/"+name, "/usr/pgsql-*/bin/"+name)
 }
 
-// newCluster runs initdb in a new directory. PostgreSQL refuses to run as root:
-// then it runs as the package's user postgres.
+// newCluster makes a data directory as initdb does. PostgreSQL refuses to run
+// as root: then it runs as the package's user postgres.
 func newCluster(t testing.TB, port int) (*cluster, error) {
 	t.Helper()
 	initdb := pgBinary(t, "initdb")
@@ -211,21 +211,67 @@ func newCluster(t testing.TB, port int) (*cluster, error) {
 		}
 	}
 	var err error
-	if c.dir, err = os.MkdirTemp(parent, "sluice-pg-"); err != nil {
+	if c.dir, err = c.mkdir(parent, "sluice-pg-"); err != nil {
 		return nil, err
 	}
-	if c.cred != nil {
-		if err := os.Chown(c.dir, int(c.cred.Uid), int(c.cred.Gid)); err != nil {
-			return nil, err
-		}
+	blank.once.Do(func() { blank.err = c.initdb(initdb, parent) })
+	if err = blank.err; err == nil {
+		err = c.run("cp", "-a", blank.data, filepath.Join(c.dir, "data"))
 	}
-	cmd := exec.Command(initdb, "-D", filepath.Join(c.dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	cmd.Dir, cmd.SysProcAttr = c.dir, &syscall.SysProcAttr{Credential: c.cred, Pdeathsig: syscall.SIGKILL}
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if err != nil {
 		os.RemoveAll(c.dir)
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+		return nil, err
 	}
 	return c, nil
+}
+
+// blank is what initdb made, once for a test process: copying it costs a third.
+var blank struct {
+	once sync.Once
+	data string
+	err  error
+	keep *os.File
+}
+
+func (c *cluster) initdb(initdb, parent string) error {
+	dir, err := c.mkdir(parent, "sluice-pg-blank-")
+	if err != nil {
+		return err
+	}
+	// It goes when this process ends, however it ends: see startShared.
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	reaper := exec.Command("/bin/sh", "-c", `cat >/dev/null; rm -rf "$1"`, "sh", dir)
+	reaper.Stdin, reaper.SysProcAttr = r, &syscall.SysProcAttr{Setpgid: true}
+	err = reaper.Start()
+	r.Close()
+	if err != nil {
+		os.RemoveAll(dir)
+		return fmt.Errorf("start the reaper of %s: %w", dir, err)
+	}
+	blank.keep, blank.data = w, filepath.Join(dir, "data")
+	return c.run(initdb, "-D", blank.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--wal-segsize=1", "--no-sync")
+}
+
+// mkdir makes a directory of the user that PostgreSQL runs as.
+func (c *cluster) mkdir(parent, pattern string) (string, error) {
+	dir, err := os.MkdirTemp(parent, pattern)
+	if err == nil && c.cred != nil {
+		err = os.Chown(dir, int(c.cred.Uid), int(c.cred.Gid))
+	}
+	return dir, err
+}
+
+// run runs a command as the user that PostgreSQL runs as.
+func (c *cluster) run(name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.SysProcAttr = c.dir, &syscall.SysProcAttr{Credential: c.cred, Pdeathsig: syscall.SIGKILL}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
 }
 
 func (c *cluster) log() string { return filepath.Join(c.dir, "postgres.log") }
