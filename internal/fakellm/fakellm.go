@@ -13,6 +13,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -60,6 +61,13 @@ type Options struct {
 	Default Behaviour
 	Choose  func(Call) Behaviour // nil: Default
 	Addr    string               // "" = a free loopback port
+	// Control lets another process script this one: POST /control takes a
+	// Behaviour, GET /control answers Counts.
+	Control bool
+	// Journal gets a line of JSON each time that usage leaves this server, at
+	// once, so that the books survive a kill: {"request","in","out"}, where the
+	// last line of a request counts. Nil: none.
+	Journal io.Writer
 }
 
 // Call is what Choose may look at.
@@ -90,6 +98,7 @@ type Server struct {
 	ln                                                                           net.Listener
 	calls, streams, completed, failed, aborted, in, out, repIn, repOut, inflight atomic.Int64
 
+	journal sync.Mutex
 	mu      sync.Mutex
 	byModel map[string]int64
 	aborts  []time.Time // when clients were seen going, newest last, at most 1000
@@ -181,12 +190,26 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/models", s.models)
 	mux.HandleFunc("GET /health", s.health)
 	mux.HandleFunc("GET /metrics", s.metrics)
+	if s.opt.Control {
+		mux.HandleFunc("GET /control", func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(s.Counts()) })
+		mux.HandleFunc("POST /control", s.control)
+	}
 	if s.opt.Dialect == "vllm" {
 		mux.HandleFunc("GET /is_sleeping", func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, `{"is_sleeping":%t}`, s.asleep.Load())
 		})
 	}
 	return mux
+}
+
+// control replaces the behaviour.
+func (s *Server) control(w http.ResponseWriter, r *http.Request) {
+	var b Behaviour
+	if err := json.NewDecoder(r.Body).Decode(&b); err != nil {
+		http.Error(w, "want a Behaviour: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.Set(b)
 }
 
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {

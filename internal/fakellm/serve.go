@@ -53,6 +53,19 @@ func (a *answer) told(out int) {
 	a.s.repIn.Add(int64(a.in - a.toldIn))
 	a.s.repOut.Add(int64(out - a.toldOut))
 	a.toldIn, a.toldOut = a.in, out
+	if j := a.s.opt.Journal; j != nil {
+		line, _ := json.Marshal(Told{a.r.Header.Get("X-Request-Id"), a.in, out})
+		a.s.journal.Lock()
+		j.Write(append(line, '\n'))
+		a.s.journal.Unlock()
+	}
+}
+
+// Told is a line of Options.Journal.
+type Told struct {
+	Request string `json:"request"`
+	In      int    `json:"in"`
+	Out     int    `json:"out"`
 }
 
 var vocabulary = strings.Fields("the model of a gateway routes each request to an upstream and streams tokens back one by one so that cost can be told apart")

@@ -175,8 +175,7 @@ func (a *answer) streamResponses() {
 		s.abort()
 		return
 	}
-	s.repIn.Add(int64(a.in))
-	s.repOut.Add(int64(len(a.words)))
+	a.told(len(a.words))
 	s.completed.Add(1)
 }
 
@@ -199,7 +198,6 @@ func (a *answer) unary() {
 		return
 	}
 	s.in.Add(int64(a.in))
-	s.repIn.Add(int64(a.in))
 	body := ""
 	switch a.api {
 	case "embeddings":
@@ -209,15 +207,12 @@ func (a *answer) unary() {
 	default:
 		body = a.whole()
 	}
+	out := 0
 	if a.api != "embeddings" {
-		s.out.Add(int64(len(a.words) * a.req.N))
-		s.repOut.Add(int64(len(a.words) * a.req.N))
+		out = len(a.words)
+		s.out.Add(int64(out * a.req.N))
 	}
 	if a.b.Fault == Truncate || a.b.Fault == Reset {
-		s.repIn.Add(-int64(a.in))
-		if a.api != "embeddings" {
-			s.repOut.Add(-int64(len(a.words) * a.req.N))
-		}
 		s.failed.Add(1)
 		a.w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 		io.WriteString(a.w, body[:len(body)/2])
@@ -227,6 +222,7 @@ func (a *answer) unary() {
 		a.cut(a.b.Fault == Reset)
 		return
 	}
+	a.told(out)
 	a.w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	if _, err := io.WriteString(a.w, body); err != nil {
 		s.abort()
