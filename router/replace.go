@@ -137,24 +137,7 @@ func moveAligned(cur, next *Experiment, gone []int, revision int64) error {
 			}
 		}
 	}
-	var ps Problems
-	sum := 0
-	for i, v := range next.Variants {
-		if v.Weight < 0 || v.Weight > experiment.Buckets {
-			ps = append(ps, Problem{at("/variants", i, "weight"), "weight_range", fmt.Sprintf("weight %d: a weight is 0 to 10000 basis points", v.Weight)})
-		}
-		if old := cur.variant(v.Name); old >= 0 && v.State == VariantKilled && v.Weight > cur.Variants[old].Weight {
-			ps = append(ps, Problem{at("/variants", i, "weight"), "variant_killed", fmt.Sprintf("%q was killed in this generation and cannot get users back; write 0, or roll back and start a new generation", v.Name)})
-		}
-		sum += v.Weight
-	}
-	if len(ps) == 0 && sum != experiment.Buckets {
-		ps = append(ps, Problem{"/variants", "weights_sum", fmt.Sprintf("weights sum to %d, want 10000", sum)})
-	}
-	if n := len(next.Variants) + len(gone); n > MaxVariants {
-		ps = append(ps, Problem{"/variants", "variants_count", fmt.Sprintf("%d variants, at most %d are possible", n, MaxVariants)})
-	}
-	if len(ps) > 0 {
+	if ps := alignedWeights(cur, next, len(gone)); len(ps) > 0 {
 		return ps
 	}
 	own, err := ownership(cur)
@@ -181,13 +164,39 @@ func moveAligned(cur, next *Experiment, gone []int, revision int64) error {
 		return nil
 	}
 	next.Allocation = table.Encode()
-	if len(gone) == 0 {
-		return nil
+	if len(gone) > 0 { // … then in the new one
+		renumber(next.Allocation, number)
 	}
-	// … then in the new one.
+	return nil
+}
+
+// alignedWeights are the faults of next's weights; gone is the number of
+// variants that leave.
+func alignedWeights(cur, next *Experiment, gone int) (ps Problems) {
+	sum := 0
+	for i, v := range next.Variants {
+		if v.Weight < 0 || v.Weight > experiment.Buckets {
+			ps = append(ps, Problem{at("/variants", i, "weight"), "weight_range", fmt.Sprintf("weight %d: a weight is 0 to 10000 basis points", v.Weight)})
+		}
+		if old := cur.variant(v.Name); old >= 0 && v.State == VariantKilled && v.Weight > cur.Variants[old].Weight {
+			ps = append(ps, Problem{at("/variants", i, "weight"), "variant_killed", fmt.Sprintf("%q was killed in this generation and cannot get users back; write 0, or roll back and start a new generation", v.Name)})
+		}
+		sum += v.Weight
+	}
+	if len(ps) == 0 && sum != experiment.Buckets {
+		ps = append(ps, Problem{"/variants", "weights_sum", fmt.Sprintf("weights sum to %d, want 10000", sum)})
+	}
+	if n := len(next.Variants) + gone; n > MaxVariants {
+		ps = append(ps, Problem{"/variants", "variants_count", fmt.Sprintf("%d variants, at most %d are possible", n, MaxVariants)})
+	}
+	return ps
+}
+
+// renumber gives the owners in a their new numbers; -1 is gone.
+func renumber(a *experiment.Allocation, number []int64) {
 	outside := int64(experiment.Outside)
-	for i := range next.Allocation.Runs {
-		r := &next.Allocation.Runs[i]
+	for i := range a.Runs {
+		r := &a.Runs[i]
 		for _, col := range []int{2, 3} {
 			if v := r[col]; v != outside && v < int64(len(number)) {
 				if r[col] = number[v]; r[col] < 0 {
@@ -196,7 +205,6 @@ func moveAligned(cur, next *Experiment, gone []int, revision int64) error {
 			}
 		}
 	}
-	return nil
 }
 
 // runtimeMembers of the API's form, and what changes them instead.

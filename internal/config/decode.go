@@ -1,12 +1,9 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/big"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
@@ -81,24 +78,8 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 func (d *decoder) value(n *node, v reflect.Value, path string) {
 	t := v.Type()
 	switch t {
-	case durationType, routerDurationType:
-		d.duration(n, v, path)
-		return
-	case timeType:
-		at, err := time.Parse(time.RFC3339Nano, n.text)
-		if n.kind != scalarNode || err != nil {
-			d.want(n, path, "a time such as 2026-01-31T12:00:00Z")
-			return
-		}
-		v.Set(reflect.ValueOf(at))
-		return
-	case sizeType:
-		size, ok := parseSize(n.text)
-		if n.kind != scalarNode || !ok {
-			d.want(n, path, "a size such as 64MiB or a number of bytes")
-			return
-		}
-		v.SetInt(int64(size))
+	case durationType, routerDurationType, timeType, sizeType:
+		d.quantity(n, v, path)
 		return
 	case rawType:
 		v.SetBytes(d.free(n, path))
@@ -119,67 +100,14 @@ func (d *decoder) value(n *node, v reflect.Value, path string) {
 		d.mapping(n, v, path)
 	case reflect.Slice, reflect.Array:
 		d.list(n, v, path)
-	case reflect.String:
-		d.text(n, v, path, "a string")
-	case reflect.Bool:
-		b, ok := parseBool(n)
-		if !ok {
-			d.want(n, path, "true or false")
-			return
-		}
-		v.SetBool(b)
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		i, err := strconv.ParseInt(strings.TrimSpace(n.text), 10, t.Bits())
-		if n.kind != scalarNode || err != nil || n.tag != "!!int" && !n.interpolated {
-			d.want(n, path, "a whole number")
-			return
-		}
-		v.SetInt(i)
-	case reflect.Float32, reflect.Float64:
-		f, err := strconv.ParseFloat(n.text, t.Bits())
-		if n.kind != scalarNode || err != nil || n.tag != "!!int" && n.tag != "!!float" && !n.interpolated {
-			d.want(n, path, "a number")
-			return
-		}
-		v.SetFloat(f)
 	case reflect.Interface:
 		var x any
 		if err := json.Unmarshal(d.free(n, path), &x); err == nil && x != nil {
 			v.Set(reflect.ValueOf(x))
 		}
 	default:
-		d.fail(n, path, "values of this kind cannot be set from a file")
+		d.scalar(n, v, path)
 	}
-}
-
-func (d *decoder) text(n *node, v reflect.Value, path, want string) {
-	switch {
-	case n.kind != scalarNode:
-		d.want(n, path, want)
-	case n.tag != "!!str" && !n.interpolated:
-		d.fail(n, path, "want %s, got the bare value `%s`; put it in quotes: \"%s\"", want, clip(n.text), clip(n.text))
-	default:
-		v.SetString(n.text)
-	}
-}
-
-func (d *decoder) duration(n *node, v reflect.Value, path string) {
-	if n.kind != scalarNode {
-		d.want(n, path, "a duration such as 5s")
-		return
-	}
-	x, err := time.ParseDuration(strings.TrimSpace(n.text))
-	switch {
-	case n.text == "0":
-		x = 0
-	case err != nil:
-		d.want(n, path, "a duration such as 5s")
-		return
-	case x < 0:
-		d.want(n, path, "a duration that is not negative")
-		return
-	}
-	v.SetInt(int64(x))
 }
 
 // unmarshal serves types that read their own JSON.
@@ -323,85 +251,4 @@ func (d *decoder) commaList(n *node, v reflect.Value) {
 			v.Set(reflect.Append(v, reflect.ValueOf(part).Convert(v.Type().Elem())))
 		}
 	}
-}
-
-// free renders any YAML as JSON, keeping the digits of numbers.
-func (d *decoder) free(n *node, path string) []byte {
-	var b bytes.Buffer
-	d.writeFree(&b, n, path)
-	return b.Bytes()
-}
-
-func (d *decoder) writeFree(b *bytes.Buffer, n *node, path string) {
-	switch n.kind {
-	case nullNode:
-		b.WriteString("null")
-	case mappingNode:
-		b.WriteByte('{')
-		for i, k := range n.keys {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			writeString(b, k.text)
-			b.WriteByte(':')
-			d.writeFree(b, n.items[i], join(path, k.text))
-		}
-		b.WriteByte('}')
-	case listNode:
-		b.WriteByte('[')
-		for i, item := range n.items {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			d.writeFree(b, item, fmt.Sprintf("%s[%d]", path, i))
-		}
-		b.WriteByte(']')
-	default:
-		d.writeScalar(b, n, path)
-	}
-}
-
-func (d *decoder) writeScalar(b *bytes.Buffer, n *node, path string) {
-	switch n.tag {
-	case "!!bool":
-		b.WriteString(strings.ToLower(n.text))
-	case "!!int", "!!float":
-		if json.Valid([]byte(n.text)) {
-			b.WriteString(n.text)
-			return
-		}
-		plain := strings.TrimPrefix(strings.ReplaceAll(n.text, "_", ""), "+")
-		if i, ok := new(big.Int).SetString(plain, 0); ok && len(plain) < 100 {
-			b.WriteString(i.String())
-			return
-		}
-		if f, err := strconv.ParseFloat(plain, 64); err == nil && f-f == 0 {
-			b.WriteString(strconv.FormatFloat(f, 'g', -1, 64))
-			return
-		}
-		d.want(n, path, "a number that JSON can hold")
-		b.WriteString("null")
-	default:
-		writeString(b, n.text)
-	}
-}
-
-func writeString(b *bytes.Buffer, s string) {
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string always encodes
-	b.Truncate(b.Len() - 1)
-}
-
-func parseBool(n *node) (value, ok bool) {
-	if n.kind != scalarNode || n.tag != "!!bool" && !n.interpolated {
-		return false, false
-	}
-	switch strings.ToLower(strings.TrimSpace(n.text)) {
-	case "true":
-		return true, true
-	case "false":
-		return false, true
-	}
-	return false, false
 }

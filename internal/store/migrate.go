@@ -89,76 +89,71 @@ func (s *Store) checkSchema(ctx context.Context, p *goose.Provider) error {
 // Migrate changes the schema: direction "up" to the newest version, "down" by
 // one step, which drops that step's tables with their rows. It answers the
 // versions that were applied or taken back.
-func Migrate(ctx context.Context, o Options, direction string) ([]Migration, error) {
-	s, err := configure(o)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	if err := s.ping(ctx); err != nil {
-		return nil, err
-	}
-	p, err := s.provider()
-	if err != nil {
-		return nil, fmt.Errorf("migrate: %w", err)
-	}
-	if err := s.checkSchema(ctx, p); err != nil {
-		return nil, err
-	}
-	var done []*goose.MigrationResult
-	switch direction {
-	case "up":
-		done, err = s.up(ctx, p)
-	case "down":
-		var r *goose.MigrationResult
-		if r, err = p.Down(ctx); r != nil {
-			done = append(done, r)
+func Migrate(ctx context.Context, o Options, direction string) (ms []Migration, err error) {
+	err = withSchema(ctx, o, "migrate", func(s *Store, p *goose.Provider) error {
+		var done []*goose.MigrationResult
+		var err error
+		switch direction {
+		case "up":
+			done, err = s.up(ctx, p)
+		case "down":
+			var r *goose.MigrationResult
+			if r, err = p.Down(ctx); r != nil {
+				done = append(done, r)
+			}
+			if errors.Is(err, goose.ErrNoNextVersion) {
+				err = nil
+			}
+		default:
+			return fmt.Errorf("migrate: unknown direction %q; use up or down", direction)
 		}
-		if errors.Is(err, goose.ErrNoNextVersion) {
-			err = nil
+		if err != nil {
+			return s.wrap("migrate "+direction, err)
 		}
-	default:
-		return nil, fmt.Errorf("migrate: unknown direction %q; use up or down", direction)
-	}
-	if err != nil {
-		return nil, s.wrap("migrate "+direction, err)
-	}
-	var ms []Migration
-	for _, r := range done {
-		ms = append(ms, Migration{Version: r.Source.Version, Name: r.Source.Path, Applied: direction == "up"})
-	}
-	return ms, nil
+		for _, r := range done {
+			ms = append(ms, Migration{Version: r.Source.Version, Name: r.Source.Path, Applied: direction == "up"})
+		}
+		return nil
+	})
+	return ms, err
 }
 
 // MigrationStatus lists the steps that this binary knows, oldest first. It
 // changes nothing but the empty bookkeeping table of a new database.
-func MigrationStatus(ctx context.Context, o Options) ([]Migration, error) {
+func MigrationStatus(ctx context.Context, o Options) (ms []Migration, err error) {
+	err = withSchema(ctx, o, "migration status", func(s *Store, p *goose.Provider) error {
+		list, err := p.Status(ctx)
+		if err != nil {
+			return s.wrap("migration status", err)
+		}
+		for _, st := range list {
+			m := Migration{Version: st.Source.Version, Name: st.Source.Path, Applied: st.State == goose.StateApplied}
+			if m.Applied {
+				m.AppliedAt = st.AppliedAt.UTC()
+			}
+			ms = append(ms, m)
+		}
+		return nil
+	})
+	return ms, err
+}
+
+// withSchema calls f on a database whose schema is not newer than this binary.
+func withSchema(ctx context.Context, o Options, op string, f func(*Store, *goose.Provider) error) error {
 	s, err := configure(o)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.Close()
 	if err := s.ping(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	p, err := s.provider()
 	if err != nil {
-		return nil, fmt.Errorf("migration status: %w", err)
+		return fmt.Errorf("%s: %w", op, err)
 	}
 	if err := s.checkSchema(ctx, p); err != nil {
-		return nil, err
+		return err
 	}
-	list, err := p.Status(ctx)
-	if err != nil {
-		return nil, s.wrap("migration status", err)
-	}
-	var ms []Migration
-	for _, st := range list {
-		m := Migration{Version: st.Source.Version, Name: st.Source.Path, Applied: st.State == goose.StateApplied}
-		if m.Applied {
-			m.AppliedAt = st.AppliedAt.UTC()
-		}
-		ms = append(ms, m)
-	}
-	return ms, nil
+	return f(s, p)
 }

@@ -123,6 +123,15 @@ func (s *Stream) event(whole []byte, seen int) action {
 		s.done = true
 		return pass
 	}
+	if !s.read(data) || s.done {
+		return pass
+	}
+	return s.take(data)
+}
+
+// read scans an event's JSON into s.chunk and meters it; false when it is no
+// object.
+func (s *Stream) read(data []byte) bool {
 	e := &s.chunk
 	*e = chunk{}
 	before := s.choices
@@ -135,9 +144,12 @@ func (s *Stream) event(whole []byte, seen int) action {
 	} else if !s.done {
 		s.malformed(data)
 	}
-	if s.done || !ok {
-		return pass
-	}
+	return ok
+}
+
+// take counts the event in s.chunk and decides what becomes of it.
+func (s *Stream) take(data []byte) action {
+	e := &s.chunk
 	s.stats.Events++
 	if e.err.end > 0 || e.flatError && e.message || s.named && !e.list {
 		s.fail(data)
