@@ -61,6 +61,7 @@ type Options struct {
 	Default Behaviour
 	Choose  func(Call) Behaviour // nil: Default
 	Addr    string               // "" = a free loopback port
+	Slots   int                  // answers in the making at once; the rest waits, for ever. 0 = no limit
 	// Control lets another process script this one: POST /control takes a
 	// Behaviour, GET /control answers Counts.
 	Control bool
@@ -98,6 +99,7 @@ type Server struct {
 	ln                                                                           net.Listener
 	calls, streams, completed, failed, aborted, in, out, repIn, repOut, inflight atomic.Int64
 
+	slots   chan struct{}
 	journal sync.Mutex
 	mu      sync.Mutex
 	byModel map[string]int64
@@ -118,6 +120,9 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("fake upstream: %w", err)
 	}
 	s := &Server{opt: o, ln: ln, byModel: map[string]int64{}}
+	if o.Slots > 0 {
+		s.slots = make(chan struct{}, o.Slots)
+	}
 	s.ready.Store(true)
 	s.behaviour.Store(&o.Default)
 	s.http = &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Second}

@@ -118,6 +118,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, api string) {
 	a := &answer{s: s, req: req, b: b, api: api, in: inputTokens(body), w: w, r: r}
 	a.fl, _ = w.(http.Flusher)
 	a.plan()
+	if s.slots != nil {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		case <-r.Context().Done():
+			s.abort()
+			return
+		}
+	}
 	a.run()
 }
 
