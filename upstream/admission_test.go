@@ -453,3 +453,46 @@ func TestHostileRetryAfter(t *testing.T) {
 		}
 	}
 }
+
+// TestFinishedButSilent: an answer that is complete but for its end mark is a
+// success, however long the server is silent after it.
+func TestFinishedButSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wirePipe{serve: func(ctx context.Context, _ string, a *answerPipe) {
+			a.start(200, "text/event-stream")
+			a.send(event("x", "") + event("", "stop") + usageEvent)
+			<-ctx.Done()
+		}}
+		p, ups := poolWith(t, w.options(), hosts("a", "a"))
+		res, rec := do(t, p, request(t, streamBody, to(ups["a"])))
+		if res.Outcome != Success || res.Abort || !strings.HasSuffix(rec.text(), doneEvent) || res.Attempts[0].Usage.Output != 3 {
+			t.Errorf("%+v %q", res, rec.text())
+		}
+		if st := ups["a"].Status()[0]; st.LastError != "" {
+			t.Errorf("the server is blamed: %+v", st)
+		}
+	})
+}
+
+// TestLargeError: an error in a 200 that is too large to be held back is no success.
+func TestLargeError(t *testing.T) {
+	for name, body := range map[string]string{
+		"object": `{"error":{"message":"` + strings.Repeat("x", 2<<20) + `","code":500}}`,
+		"last":   `{"object":"error","padding":"` + strings.Repeat("x", 2<<20) + `","error":"no"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := newPeer(t, func(tn *turn) { tn.reply(200, "application/json", body) })
+			p, ups := pool(t, Config{Name: "a", Endpoints: []string{up.url()}})
+			if res, _ := do(t, p, request(t, chatBody, to(ups["a"]))); res.Outcome != Error {
+				t.Errorf("%+v", res)
+			}
+		})
+	}
+	up := newPeer(t, func(tn *turn) {
+		tn.reply(200, "application/json", `{"error":null,"choices":[{"index":0,"message":{"content":"`+strings.Repeat("x", 2<<20)+`"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`)
+	})
+	p, ups := pool(t, Config{Name: "a", Endpoints: []string{up.url()}})
+	if res, _ := do(t, p, request(t, chatBody, to(ups["a"]))); res.Outcome != Success || res.Attempts[0].Usage.Output != 2 {
+		t.Errorf("a large answer: %+v", res)
+	}
+}

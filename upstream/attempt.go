@@ -314,7 +314,7 @@ func (c *call) meter(v verdict) {
 	}
 	_, _, failed := c.stream.Error()
 	st := c.stream.Stats()
-	if st.Events == 0 || (failed && st.ContentEvents == 0) {
+	if st.Events == 0 && !st.Oversize || (failed && st.ContentEvents == 0) {
 		return
 	}
 	c.estimate(c.stream.Estimate())

@@ -235,6 +235,9 @@ func (c *call) streamEnd(err error) verdict {
 	x, s := c.x, c.stream
 	x.w.mu.Lock()
 	defer x.w.mu.Unlock()
+	if interrupted && v.outcome == Timeout && s.Complete() && x.ctx.Err() == nil {
+		interrupted = false // the answer is there; only its end mark never came
+	}
 	if !interrupted && (err == io.EOF || s.Complete()) {
 		out := s.EOF()
 		if !x.w.answered {

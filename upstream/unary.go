@@ -120,6 +120,10 @@ func (c *call) relayLarge(b []byte) verdict {
 		c.att.Err = errors.New("the upstream's answer ended in the middle")
 		v.outcome, c.x.res.Abort = Truncated, true
 	}
+	if v.outcome == Success && tail.Failed() {
+		c.att.Err = errors.New("the upstream's 200 is an error, too large to be held back")
+		v.outcome = Error
+	}
 	return v
 }
 

@@ -14,6 +14,7 @@ type Tail struct {
 	key    bool // at depth 1, or 3 below choices: the next string is a key
 	field  tailField
 	inner  bool // the key at depth 3 is finish_reason
+	failed bool // it has a member error that is an object or a string
 	keep   bool // bytes go into buf
 	buf    []byte
 
@@ -32,6 +33,7 @@ const (
 	tailChoices
 	tailItems
 	tailStatus
+	tailError
 )
 
 // tailLimit bounds what is kept of one key or value.
@@ -126,6 +128,7 @@ func (t *Tail) byte(c byte) {
 	switch c {
 	case '"':
 		t.str = true
+		t.failed = t.failed || t.depth == 1 && !t.key && t.field == tailError
 		if t.depth == 1 && t.key || t.depth == 3 && t.key && t.field == tailChoices ||
 			t.depth == 1 && t.field == tailStatus || t.depth == 3 && t.inner {
 			t.keep, t.buf = true, t.buf[:0]
@@ -167,6 +170,7 @@ func (t *Tail) open(c byte) {
 	case 1:
 		t.key = true
 	case 2:
+		t.failed = t.failed || t.field == tailError && c == '{'
 		if t.field == tailUsage || t.field == tailTimings {
 			t.keep, t.buf = true, t.buf[:0]
 		}
@@ -235,6 +239,8 @@ func (t *Tail) endString() {
 		t.field = tailItems
 	case s == "status":
 		t.field = tailStatus
+	case s == "error":
+		t.field = tailError
 	default:
 		t.field = tailOther
 	}
@@ -248,6 +254,9 @@ func (t *Tail) Result() Unary {
 	}
 	return u
 }
+
+// Failed tells whether it is an error and no answer, as UnaryVerdict would.
+func (t *Tail) Failed() bool { return t.failed && t.u.Choices == 0 }
 
 // Complete tells whether the top-level object has ended.
 func (t *Tail) Complete() bool { return t.closed }
