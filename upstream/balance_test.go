@@ -13,7 +13,8 @@ import (
 // fleet is an upstream of n ready endpoints without servers.
 func fleet(n int, c Config) *Upstream {
 	list := make([]*endpoint, n)
-	u := &Upstream{cfg: c, roster: newRoster(list), caps: &capabilities{}}
+	u := &Upstream{cfg: c, roster: newRoster(nil), caps: &capabilities{}}
+	u.roster.list.Store(&list)
 	for i := range list {
 		list[i] = &endpoint{upstream: "a"}
 		list[i].guard = guard.New(list[i].breaker)

@@ -39,6 +39,7 @@ const (
 // carrierKey is everything that connections depend on; endpoints keep their
 // connections over a configuration change that leaves it alone.
 type carrierKey struct {
+	addr    string // host:port to connect to; "" = as the URL says
 	https   bool
 	connect time.Duration
 	idle    time.Duration
@@ -68,17 +69,28 @@ func newCarrier(k carrierKey) (carrier, error) {
 	if k.https {
 		return newTransport(k)
 	}
-	return h1.New(h1.Options{Connect: k.connect, Idle: k.idle, KeepAlive: tcpKeepAlive, MaxIdle: maxIdlePerHost}), nil
+	return h1.New(h1.Options{Dial: k.dial(), Idle: k.idle, MaxIdle: maxIdlePerHost}), nil
 }
 
-// newTransport returns the carrier over net/http, which can do both schemes.
-func newTransport(k carrierKey) (carrier, error) {
+// dial connects to the key's address, or to the one that is asked for.
+func (k carrierKey) dial() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := &net.Dialer{
 		Timeout:         k.connect,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: tcpKeepAlive, Interval: tcpKeepAlive, Count: 3},
 	}
+	if k.addr == "" {
+		return d.DialContext
+	}
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return d.DialContext(ctx, network, k.addr)
+	}
+}
+
+// newTransport returns the carrier over net/http, which can do both schemes.
+func newTransport(k carrierKey) (carrier, error) {
+	connect := k.dial()
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := d.DialContext(ctx, network, addr)
+		c, err := connect(ctx, network, addr)
 		if err != nil {
 			return nil, &h1.DialError{Err: err}
 		}

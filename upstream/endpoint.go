@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,8 +79,10 @@ type settings struct {
 // configuration changes that keep its upstream's name and its URL.
 type endpoint struct {
 	upstream string
-	base     string // as configured, normalised, with dns:
-	url      *url.URL
+	member   *member  // of the upstream that it is, or that it was resolved from
+	base     string   // normalised; of a resolved one with the address for the name
+	addr     string   // host:port of a resolved one, which connections are made to; "" = as the URL says
+	url      *url.URL // with the configured name, which is what servers are called by
 	paths    [4]route // by wire.API
 	set      atomic.Pointer[settings]
 
@@ -100,6 +101,7 @@ type endpoint struct {
 
 	mu        sync.Mutex // guards what follows
 	health    health
+	left      bool // its name has another address now
 	state     string
 	reason    string
 	since     time.Time
@@ -109,7 +111,8 @@ type endpoint struct {
 
 	models atomic.Pointer[models] // that it lists; nil = unknown
 
-	stop context.CancelFunc // of its watcher
+	stop  context.CancelFunc // of its watcher
+	ended <-chan struct{}    // its watcher is told to stop
 }
 
 // route is where requests of one kind go.
@@ -118,18 +121,15 @@ type route struct {
 	target string // path and query as sent
 }
 
-func newEndpoint(upstream, base string, now time.Time) (*endpoint, error) {
-	u, err := parseBase(strings.TrimPrefix(base, dnsPrefix))
-	if err != nil {
-		return nil, err
-	}
-	e := &endpoint{upstream: upstream, base: base, url: u, first: make(chan struct{}), probes: make(chan chan<- struct{}), state: stateStarting, since: now}
+func newEndpoint(m *member, base, addr string, now time.Time) *endpoint {
+	e := &endpoint{upstream: m.key.upstream, member: m, base: base, addr: addr, url: m.url, first: make(chan struct{}),
+		probes: make(chan chan<- struct{}), state: stateStarting, since: now}
 	e.guard = guard.New(e.breaker)
 	for api := range e.paths {
-		p := join(u, wire.API(api).Path())
+		p := join(m.url, wire.API(api).Path())
 		e.paths[api] = route{p, p.RequestURI()}
 	}
-	return e, nil
+	return e
 }
 
 // status returns the endpoint as people see it.
@@ -198,11 +198,25 @@ func (e *endpoint) alive(now time.Time) {
 	}
 }
 
+// leave ends e, whose address its name has no longer: no new calls, also of
+// requests that began before. Those under way end normally.
+func (e *endpoint) leave() {
+	e.mu.Lock()
+	e.left = true
+	e.ready.Store(false)
+	e.panic.Store(false)
+	e.mu.Unlock()
+	e.stop()
+	e.set.Load().carrier.Close()
+}
+
 // report takes the end of one call and keeps the last failure.
 func (e *endpoint) report(o Outcome, now time.Time) {
 	switch o {
 	case Success, ClientError, Canceled, ShuttingDown:
 		return
+	case Unreachable:
+		e.member.lookAgain()
 	}
 	e.mu.Lock()
 	e.lastErr, e.lastErrAt = string(o), now

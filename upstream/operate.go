@@ -13,8 +13,9 @@ func (u *Upstream) QueueStatus() UpstreamStatus {
 	return UpstreamStatus{InFlight: s.InFlight, Queued: s.Queued, MaxInFlight: u.cfg.Limits.MaxInFlight, MaxQueue: u.cfg.Limits.MaxQueue}
 }
 
-// Probe checks the endpoints of an upstream now, or the one of that base URL,
-// and returns how all of them stand.
+// Probe checks the endpoints of an upstream now, or those of that base URL,
+// resolved or as configured, and returns how all of them stand. The names among
+// them are resolved soon.
 func (p *Pool) Probe(ctx context.Context, name, endpoint string) ([]EndpointStatus, error) {
 	p.mu.Lock()
 	u := p.ups[name]
@@ -28,9 +29,15 @@ func (p *Pool) Probe(ctx context.Context, name, endpoint string) ([]EndpointStat
 		}
 	}
 	found := false
+	for _, m := range u.roster.members {
+		if endpoint == "" || m.key.base == endpoint {
+			found = true
+			m.lookAgain()
+		}
+	}
 	var wg sync.WaitGroup
 	for _, e := range u.endpoints() {
-		if endpoint == "" || e.base == endpoint {
+		if endpoint == "" || e.base == endpoint || e.member.key.base == endpoint {
 			found = true
 			wg.Go(func() { e.checkNow(ctx) })
 		}
@@ -47,6 +54,8 @@ func (e *endpoint) checkNow(ctx context.Context) {
 	done := make(chan struct{})
 	select {
 	case e.probes <- done:
+	case <-e.ended:
+		return
 	case <-ctx.Done():
 		return
 	}

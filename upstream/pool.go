@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"reflect"
 	"slices"
 	"sync"
@@ -20,38 +21,47 @@ const readyMax = 2 * time.Second
 
 // PoolOptions configure a Pool. The zero value is usable.
 type PoolOptions struct {
-	Log *slog.Logger // nil = discard
+	Log      *slog.Logger  // nil = discard
+	Resolver *net.Resolver // of dns: endpoints; nil = the system's
 
-	carrier func(carrierKey) (carrier, error) // for tests; nil = newCarrier
+	// For tests.
+	carrier      func(carrierKey) (carrier, error) // nil = newCarrier
+	resolveEvery time.Duration                     // 0 = 5 s
 }
 
 // Pool owns the endpoints of all upstreams over configuration changes. It is
 // safe for concurrent use.
 type Pool struct {
-	log        *slog.Logger
-	newCarrier func(carrierKey) (carrier, error)
+	log          *slog.Logger
+	newCarrier   func(carrierKey) (carrier, error)
+	resolver     *net.Resolver
+	resolveEvery time.Duration
 
 	ctx    context.Context // of the check loops
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows, and serialises Apply
-	ups    map[string]*Upstream
-	eps    map[endpointKey]*endpoint
-	closed bool
+	mu      sync.Mutex // guards what follows, and serialises Apply
+	ups     map[string]*Upstream
+	members map[memberKey]*member
+	closed  bool
 }
-
-// endpointKey is an endpoint's identity over configuration changes.
-type endpointKey struct{ upstream, base string }
 
 // NewPool returns an empty pool. Close it.
 func NewPool(o PoolOptions) *Pool {
-	p := &Pool{log: o.Log, newCarrier: o.carrier, ups: map[string]*Upstream{}, eps: map[endpointKey]*endpoint{}}
+	p := &Pool{log: o.Log, newCarrier: o.carrier, resolver: o.Resolver, resolveEvery: o.resolveEvery,
+		ups: map[string]*Upstream{}, members: map[memberKey]*member{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
 	if p.newCarrier == nil {
 		p.newCarrier = newCarrier
+	}
+	if p.resolver == nil {
+		p.resolver = net.DefaultResolver
+	}
+	if p.resolveEvery == 0 {
+		p.resolveEvery = resolveEvery
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
@@ -63,8 +73,8 @@ var errClosed = errors.New("the pool is closed")
 // Apply makes the pool hold exactly the given upstreams and returns them by
 // name. An upstream whose configuration is the same as before is the same
 // *Upstream; endpoints of the same upstream name and URL keep their health,
-// load and connections (unless what connections depend on changed). Endpoints
-// that are gone are no longer checked; calls that are under way end normally
+// load and connections (unless what connections depend on changed), and dns:
+// names their addresses. Endpoints that are gone are no longer checked; calls that are under way end normally
 // and their connections close after it. On error nothing has changed.
 func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 	p.mu.Lock()
@@ -78,37 +88,35 @@ func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 	}
 	now := time.Now()
 	ups := make(map[string]*Upstream, len(plan))
-	eps := make(map[endpointKey]*endpoint, len(p.eps))
+	members := make(map[memberKey]*member, len(p.members))
 	for _, n := range plan {
-		for i, e := range n.up.endpoints() {
-			eps[endpointKey{e.upstream, e.base}] = e
-			if n.sets == nil {
-				continue
-			}
-			old := e.adopt(n.sets[i], now)
-			if old != nil && old.carrier != n.sets[i].carrier {
+		u := n.up
+		ups[u.cfg.Name] = u
+		for _, m := range u.roster.members {
+			members[m.key] = m
+			m.up = u
+		}
+		for e, set := range n.sets {
+			old := e.adopt(set, now)
+			if old != nil && old.carrier != set.carrier {
 				old.carrier.Close()
 			}
 		}
-		n.up.roster.compare()
-		ups[n.up.cfg.Name] = n.up
-		l := n.up.cfg.Limits
-		n.up.gate.Set(admit.Limits{MaxInFlight: l.MaxInFlight, MaxQueue: l.MaxQueue, Timeout: l.QueueTimeout})
+		u.roster.relist()
+		l := u.cfg.Limits
+		u.gate.Set(admit.Limits{MaxInFlight: l.MaxInFlight, MaxQueue: l.MaxQueue, Timeout: l.QueueTimeout})
 	}
-	for k, e := range eps {
-		if p.eps[k] == nil {
-			ctx, cancel := context.WithCancel(p.ctx)
-			e.stop = cancel
-			p.wg.Go(func() { p.watch(ctx, e) })
+	for k, m := range members {
+		if p.members[k] == nil {
+			p.start(m)
 		}
 	}
-	for k, e := range p.eps {
-		if eps[k] == nil {
-			e.stop()
-			e.set.Load().carrier.Close()
+	for k, m := range p.members {
+		if members[k] == nil {
+			m.end()
 		}
 	}
-	p.ups, p.eps = ups, eps
+	p.ups, p.members = ups, members
 	out := make(map[string]*Upstream, len(ups))
 	for k, u := range ups {
 		out[k] = u
@@ -116,10 +124,10 @@ func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 	return out, nil
 }
 
-// planned is one upstream to be: sets, when not nil, are its endpoints' new settings.
+// planned is one upstream to be, and the new settings of its endpoints.
 type planned struct {
 	up   *Upstream
-	sets []*settings
+	sets map[*endpoint]*settings // nil when nothing changes
 }
 
 // plan works out everything that can fail.
@@ -161,38 +169,84 @@ func (p *Pool) build(c Config, old *Upstream, now time.Time) (planned, error) {
 	if old != nil {
 		u.gate, u.budget = old.gate, old.budget
 	}
-	n := planned{up: u}
-	var list []*endpoint
+	n := planned{up: u, sets: map[*endpoint]*settings{}}
+	var members []*member
 	for _, base := range c.Endpoints {
-		e := p.eps[endpointKey{c.Name, base}]
-		if e == nil {
+		m := p.members[memberKey{c.Name, base}]
+		if m == nil {
 			var err error
-			if e, err = newEndpoint(c.Name, base, now); err != nil {
+			if m, err = newMember(c.Name, base, now); err != nil {
 				return planned{}, err
 			}
 		}
-		set := &settings{dialect: c.Dialect, auth: u.auth, readiness: c.Readiness, warmup: c.Warmup, slowStart: c.SlowStart,
-			drained: c.drains(base), key: keyOf(&c, e.url.Scheme == "https")}
-		if cur := e.set.Load(); cur != nil && cur.key == set.key {
-			set.carrier = cur.carrier
-		} else {
-			var err error
-			if set.carrier, err = p.newCarrier(set.key); err != nil {
-				return planned{}, err
-			}
-		}
-		list = append(list, e)
-		n.sets = append(n.sets, set)
+		members = append(members, m)
 	}
 	if old != nil && slices.Equal(old.cfg.Endpoints, c.Endpoints) {
 		u.roster = old.roster
 	} else {
-		u.roster = newRoster(list)
+		u.roster = newRoster(members)
 	}
-	for _, set := range n.sets {
-		set.roster = u.roster
+	for _, m := range members {
+		if err := p.try(u, m); err != nil {
+			return planned{}, err
+		}
+		for _, e := range m.list {
+			set, err := p.settings(u, m, e)
+			if err != nil {
+				return planned{}, err
+			}
+			n.sets[e] = set
+		}
 	}
 	return n, nil
+}
+
+// settings are e's under u. What connections depend on decides whether they stay.
+func (p *Pool) settings(u *Upstream, m *member, e *endpoint) (*settings, error) {
+	c := &u.cfg
+	set := &settings{
+		dialect: c.Dialect, auth: u.auth, readiness: c.Readiness, warmup: c.Warmup, slowStart: c.SlowStart,
+		drained: c.drains(e.base) || c.drains(m.key.base), roster: u.roster, key: keyOf(c, m.url.Scheme == "https"),
+	}
+	set.key.addr = e.addr
+	if cur := e.set.Load(); cur != nil && cur.key == set.key {
+		set.carrier = cur.carrier
+		return set, nil
+	}
+	var err error
+	set.carrier, err = p.newCarrier(set.key)
+	return set, err
+}
+
+// try finds out now whether connections to the addresses can be set up that m
+// will have later.
+func (p *Pool) try(u *Upstream, m *member) error {
+	if m.name == nil {
+		return nil
+	}
+	c, err := p.newCarrier(keyOf(&u.cfg, m.url.Scheme == "https"))
+	if err == nil {
+		c.Close()
+	}
+	return err
+}
+
+// start begins to check, and to resolve, what is new. mu is held.
+func (p *Pool) start(m *member) {
+	if m.name == nil {
+		p.begin(m.list[0])
+		return
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	m.name.stop = cancel
+	p.wg.Go(func() { p.follow(ctx, m) })
+}
+
+// begin starts the checks of an endpoint that has its settings. mu is held.
+func (p *Pool) begin(e *endpoint) {
+	ctx, cancel := context.WithCancel(p.ctx)
+	e.stop, e.ended = cancel, ctx.Done()
+	p.wg.Go(func() { p.watch(ctx, e) })
 }
 
 // forget drops what was learned about an upstream's servers.
@@ -205,22 +259,16 @@ func (p *Pool) forget(name string) {
 	}
 }
 
-// Ready waits until the first check of every endpoint has returned, ctx ends,
-// or limit (at most 2 s) has passed; it tells whether all have.
+// Ready waits until every dns: name has been resolved once and the first check
+// of every endpoint has returned, ctx ends, or limit (at most 2 s) has passed; it
+// tells whether all have.
 func (p *Pool) Ready(ctx context.Context, limit time.Duration) bool {
-	p.mu.Lock()
-	var wait []chan struct{}
-	for _, e := range p.eps {
-		wait = append(wait, e.first)
-	}
-	p.mu.Unlock()
 	t := time.NewTimer(min(max(limit, 0), readyMax))
 	defer t.Stop()
-	for _, c := range wait {
-		select { // what is done counts even when the time is over
-		case <-c:
-			continue
-		default:
+	for { // a name that has been resolved may bring endpoints
+		c := p.unchecked()
+		if c == nil {
+			return true
 		}
 		select {
 		case <-c:
@@ -230,19 +278,30 @@ func (p *Pool) Ready(ctx context.Context, limit time.Duration) bool {
 			return false
 		}
 	}
-	return true
+}
+
+// unchecked returns what is closed when the first check, or the first resolution,
+// of one that has had none is done; nil when all have.
+func (p *Pool) unchecked() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.members {
+		if c := m.unchecked(); c != nil {
+			return c
+		}
+	}
+	return nil
 }
 
 // Close stops the checks, closes idle connections and waits for its goroutines.
 // Calls of Do that are under way are not cut; cancel their contexts.
 func (p *Pool) Close() {
 	p.mu.Lock()
-	eps := p.eps
 	p.closed = true
 	p.mu.Unlock()
 	p.cancel()
 	p.wg.Wait()
-	for _, e := range eps {
-		e.set.Load().carrier.Close()
+	for _, m := range p.members { // nobody changes them any more
+		m.end()
 	}
 }

@@ -85,6 +85,9 @@ func (e *endpoint) beginWarmup() bool {
 // settle derives state and readiness after r; mu is held.
 func (e *endpoint) settle(r result, set *settings, now time.Time) (changed bool) {
 	h := &e.health
+	if e.left {
+		return false
+	}
 	h.warm = h.warm || h.up && set.warmup == 0
 	ready, was := h.up && h.warm, e.ready.Load()
 	state, reason := r.state, r.reason

@@ -2,9 +2,7 @@ package upstream
 
 import (
 	"slices"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"sluice/upstream/admit"
 	"sluice/upstream/guard"
@@ -53,22 +51,34 @@ func (u *Upstream) Dialect() wire.Dialect { return u.cfg.Dialect }
 // UsageExact tells whether every chunk's usage is asked for.
 func (u *Upstream) UsageExact() bool { return u.cfg.UsageExact }
 
-// Status returns the endpoints in configured order.
+// Status returns the endpoints in configured order. A dns: name stands there as
+// long as it has no address or cannot be resolved, beside the addresses it has.
 func (u *Upstream) Status() []EndpointStatus {
+	var out []EndpointStatus
 	list := u.endpoints()
-	out := make([]EndpointStatus, len(list))
-	for i, e := range list {
-		out[i] = e.status()
+	for _, m := range u.roster.members {
+		if s, ok := m.trouble(); ok {
+			out = append(out, s)
+		}
+		for _, e := range list {
+			if e.member == m {
+				out = append(out, e.status())
+			}
+		}
 	}
 	return out
 }
 
-// FirstCheckDone tells whether the first check of every endpoint has returned.
+// FirstCheckDone tells whether every name has been resolved once, and the first
+// check of every endpoint has returned.
 func (u *Upstream) FirstCheckDone() bool {
+	for _, m := range u.roster.members {
+		if m.name != nil && !done(m.name.first) {
+			return false
+		}
+	}
 	for _, e := range u.endpoints() {
-		select {
-		case <-e.first:
-		default:
+		if !done(e.first) {
 			return false
 		}
 	}
@@ -92,40 +102,4 @@ func (u *Upstream) DeniedField(h *wire.Head, body []byte) (name string, denied b
 		return "", false
 	}
 	return h.Denied(body, u.cfg.DenyFields)
-}
-
-// roster is the endpoints of an upstream as they are now. Configurations of the
-// upstream that name the same endpoints share it.
-type roster struct {
-	list atomic.Pointer[[]*endpoint] // in configured order; replaced, never written
-
-	mu    sync.Mutex  // serialises compare
-	mixed atomic.Bool // the endpoints list different models
-}
-
-func newRoster(list []*endpoint) *roster {
-	r := &roster{}
-	r.list.Store(&list)
-	return r
-}
-
-// others tells whether an endpoint beside e gets traffic.
-func (r *roster) others(e *endpoint) bool {
-	for _, o := range *r.list.Load() {
-		if o != e && o.serving(o.set.Load()) {
-			return true
-		}
-	}
-	return false
-}
-
-// settled tells whether an endpoint beside e gets traffic and was first ready
-// before t.
-func (r *roster) settled(e *endpoint, t time.Time) bool {
-	for _, o := range *r.list.Load() {
-		if o != e && o.serving(o.set.Load()) && o.debut.Load() <= t.UnixNano() {
-			return true
-		}
-	}
-	return false
 }

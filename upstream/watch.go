@@ -75,6 +75,9 @@ func (w *watcher) check(ctx context.Context) time.Duration {
 		}
 		w.list(ctx, set)
 	}
+	if r.state == stateUnreachable {
+		e.member.lookAgain()
+	}
 	if e.apply(r, set, started, time.Now()) {
 		w.tell()
 	}

@@ -25,7 +25,7 @@ type Options struct {
 	Idle      time.Duration // how long an unused connection is kept; 0 = 4 s
 	KeepAlive time.Duration // TCP keep-alive period; 0 = 15 s
 	MaxIdle   int           // unused connections kept per address; 0 = 8192
-	// Dial replaces the dialer; for tests.
+	// Dial replaces the dialer, and with it Connect and KeepAlive.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
