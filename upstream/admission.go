@@ -38,8 +38,9 @@ func (x *exchange) admit(t *Target) (waited bool, v verdict, refused bool) {
 		return false, verdict{}, false
 	}
 	x.leave()
-	if x.counted == 0 {
-		t.Upstream.budget.Request(time.Now())
+	if b := t.Upstream.budget; x.counted == 0 && x.asked != b {
+		x.asked = b
+		b.Request(time.Now())
 	}
 	if g.TryAcquire() {
 		x.place = g
@@ -63,9 +64,32 @@ func (x *exchange) admit(t *Target) (waited bool, v verdict, refused bool) {
 	return false, verdict{outcome: Canceled, final: true}, true
 }
 
-// queue waits for a place. Keep-alive comments go on meanwhile, and a client
-// that they do not reach leaves the queue.
+// queue waits for a place.
 func (x *exchange) queue(t *Target) (waited bool, err error) {
+	err = x.aside(t, func(ctx context.Context) (err error) {
+		waited, err = t.Upstream.gate.Acquire(ctx, admit.Ticket{Key: x.req.Key, Priority: t.Priority})
+		return err
+	})
+	return waited, err
+}
+
+// thaw waits for the first endpoint of t's upstream to come up, without a place
+// in front of it: true when one has. All the waits of a request together last as
+// long as one may.
+func (x *exchange) thaw(t *Target) bool {
+	now := time.Now()
+	if x.cold.IsZero() {
+		x.cold = now.Add(t.Upstream.cfg.ColdStart.MaxWait)
+	}
+	x.leave()
+	err := x.aside(t, func(ctx context.Context) error { return t.Upstream.awaitReady(ctx, x.cold) })
+	x.res.Queued += time.Since(now)
+	return err == nil
+}
+
+// aside runs a wait with nothing under way. Keep-alive comments go on meanwhile,
+// and a client that they do not reach ends it.
+func (x *exchange) aside(t *Target, wait func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	defer cancel(nil)
 	x.w.mu.Lock()
@@ -76,7 +100,7 @@ func (x *exchange) queue(t *Target) (waited bool, err error) {
 	if f := x.req.Sent; f != nil {
 		f() // what was decided is asked for again after the wait
 	}
-	return t.Upstream.gate.Acquire(ctx, admit.Ticket{Key: x.req.Key, Priority: t.Priority})
+	return wait(ctx)
 }
 
 // leave gives the place back.

@@ -66,7 +66,9 @@ type exchange struct {
 	last                      verdict
 	limited                   bool // every attempt so far was rate limited
 	wait                      time.Duration
-	waitAfter, waitMS         string // of the shortest wait so far
+	cold                      time.Time     // when waiting for endpoints to come up ends; zero = has not begun
+	asked                     *guard.Budget // that knows of the request
+	waitAfter, waitMS         string        // of the shortest wait so far
 	released                  bool
 
 	// Guarded by w.mu.
@@ -132,7 +134,18 @@ func (x *exchange) run() {
 		a := new(Attempt)
 		a.Target, a.Reason, a.Start = t, strings.TrimPrefix(reason, reasonFirst), time.Now()
 		a.Free = again || (last != nil && x.last.connect && !x.freeUsed)
+		cold := t.Upstream.isCold() // before the choice: it may come up at any time
 		turn, ep := t.Upstream.begin(x.ask(&t), ep, a.Start)
+		if ep == nil && cold {
+			if x.thaw(&t) {
+				same, why = true, orFirst(reason)
+				continue
+			}
+			if v, over := x.over(); over {
+				x.finish(v)
+				return
+			}
+		}
 		if ep == nil {
 			a.Outcome, a.Free = NoEndpoint, false
 			if x.last.outcome == "" || x.last.outcome == NoEndpoint {

@@ -71,6 +71,8 @@ type settings struct {
 	slowStart time.Duration // 0 = off
 	drained   bool
 	roster    *roster // whose share of the traffic it gets
+	room      *waitingRoom
+	waits     bool // requests wait for endpoints to come up
 	key       carrierKey
 	carrier   carrier
 }

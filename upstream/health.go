@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 
 	"sluice/upstream/h1"
@@ -57,9 +59,9 @@ func (w *watcher) probeModels(ctx context.Context, set *settings) result {
 		w.listed(a, time.Now())
 		return result{state: stateReady}
 	case s == 503:
-		return result{stateLoading, "GET /models answered 503"}
+		return result{state: stateLoading, reason: "GET /models answered 503"}
 	}
-	return result{stateFailing, fmt.Sprintf("GET /models answered %d", a.status)}
+	return result{state: stateFailing, reason: fmt.Sprintf("GET /models answered %d", a.status)}
 }
 
 func (e *endpoint) probeHealth(ctx context.Context, set *settings, root *url.URL, path string) result {
@@ -71,15 +73,18 @@ func (e *endpoint) probeHealth(ctx context.Context, set *settings, root *url.URL
 		return result{state: stateReady}
 	case a.status == 503:
 		// Loading, warming up, scaling, draining: it says so itself.
-		return result{stateLoading, "GET " + path + " answered 503"}
+		return result{state: stateLoading, reason: "GET " + path + " answered 503"}
 	case a.status == 404:
-		return result{stateFailing, "GET " + path + " answered 404; set readiness.path or the right dialect"}
+		return result{state: stateFailing, reason: "GET " + path + " answered 404; set readiness.path or the right dialect"}
 	}
-	return result{stateFailing, fmt.Sprintf("GET %s answered %d", path, a.status)}
+	return result{state: stateFailing, reason: fmt.Sprintf("GET %s answered %d", path, a.status)}
 }
 
 func unreachable(err error) result {
-	return result{stateUnreachable, "the check got no answer: " + errorKind(err)}
+	return result{
+		state: stateUnreachable, reason: "the check got no answer: " + errorKind(err),
+		refused: errors.Is(err, syscall.ECONNREFUSED),
+	}
 }
 
 // probeSleep asks a vLLM whether it sleeps or is paused: its /health passes, and
@@ -101,7 +106,7 @@ func (w *watcher) probeSleep(ctx context.Context, set *settings) result {
 			w.asleep = sleepMetric
 		case json.Unmarshal(a.body, &v) == nil && v.Sleeping:
 			w.asleep = sleepPath
-			return result{stateAsleep, "the engine is asleep; wake it up"}
+			return result{state: stateAsleep, reason: "the engine is asleep; wake it up"}
 		case w.asleep == sleepOnly:
 			return result{state: stateReady}
 		default:
@@ -111,7 +116,7 @@ func (w *watcher) probeSleep(ctx context.Context, set *settings) result {
 				w.asleep = sleepOnly // an older version
 			}
 			if err == nil && a.status == http.StatusOK && json.Unmarshal(a.body, &v) == nil && v.Paused {
-				return result{stateAsleep, "the engine is paused; resume it"}
+				return result{state: stateAsleep, reason: "the engine is paused; resume it"}
 			}
 			return result{state: stateReady}
 		}
@@ -127,7 +132,7 @@ func (w *watcher) probeSleep(ctx context.Context, set *settings) result {
 	if a.status != http.StatusOK || !found {
 		w.asleep = sleepNone
 	} else if !awake {
-		return result{stateAsleep, "the engine is asleep; wake it up"}
+		return result{state: stateAsleep, reason: "the engine is asleep; wake it up"}
 	}
 	return result{state: stateReady}
 }

@@ -10,7 +10,7 @@ import (
 // upstream.
 func (u *Upstream) QueueStatus() UpstreamStatus {
 	s := u.gate.Stats()
-	return UpstreamStatus{InFlight: s.InFlight, Queued: s.Queued, MaxInFlight: u.cfg.Limits.MaxInFlight, MaxQueue: u.cfg.Limits.MaxQueue}
+	return UpstreamStatus{InFlight: s.InFlight, Queued: s.Queued + u.room.count(), MaxInFlight: u.cfg.Limits.MaxInFlight, MaxQueue: u.cfg.Limits.MaxQueue}
 }
 
 // Probe checks the endpoints of an upstream now, or those of that base URL,

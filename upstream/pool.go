@@ -103,6 +103,7 @@ func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 			}
 		}
 		u.roster.relist()
+		u.room.stir(false)
 		l := u.cfg.Limits
 		u.gate.Set(admit.Limits{MaxInFlight: l.MaxInFlight, MaxQueue: l.MaxQueue, Timeout: l.QueueTimeout})
 	}
@@ -167,7 +168,9 @@ func (p *Pool) build(c Config, old *Upstream, now time.Time) (planned, error) {
 		u.caps = old.caps
 	}
 	if old != nil {
-		u.gate, u.budget = old.gate, old.budget
+		u.gate, u.budget, u.room = old.gate, old.budget, old.room
+	} else {
+		u.room = p.newRoom(c.Name)
 	}
 	n := planned{up: u, sets: map[*endpoint]*settings{}}
 	var members []*member
@@ -206,7 +209,7 @@ func (p *Pool) settings(u *Upstream, m *member, e *endpoint) (*settings, error) 
 	c := &u.cfg
 	set := &settings{
 		dialect: c.Dialect, auth: u.auth, readiness: c.Readiness, warmup: c.Warmup, slowStart: c.SlowStart,
-		drained: c.drains(e.base) || c.drains(m.key.base), roster: u.roster, key: keyOf(c, m.url.Scheme == "https"),
+		drained: c.drains(e.base) || c.drains(m.key.base), roster: u.roster, room: u.room, waits: c.ColdStart.MaxWait > 0, key: keyOf(c, m.url.Scheme == "https"),
 	}
 	set.key.addr = e.addr
 	if cur := e.set.Load(); cur != nil && cur.key == set.key {

@@ -14,8 +14,9 @@ type health struct {
 
 // result is what one check found.
 type result struct {
-	state  string // stateReady, or why not
-	reason string
+	state   string // stateReady, or why not
+	reason  string
+	refused bool // nobody listens there
 }
 
 // apply feeds one check's result into the state machine: the first decides
@@ -110,6 +111,11 @@ func (e *endpoint) settle(r result, set *settings, now time.Time) (changed bool)
 	}
 	e.state, e.reason = state, reason
 	e.ready.Store(ready)
-	e.panic.Store(!ready && e.debut.Load() != 0 && state == stateUnreachable)
+	// Where requests may wait for servers to come up, one that refuses
+	// connections has been shut down.
+	e.panic.Store(!ready && e.debut.Load() != 0 && state == stateUnreachable && !(r.refused && set.waits))
+	if ready != was || e.panic.Load() {
+		set.room.stir(ready)
+	}
 	return ready != was
 }

@@ -19,6 +19,7 @@ type Upstream struct {
 	caps                    *capabilities
 	gate                    *admit.Gate   // kept over configuration changes
 	budget                  *guard.Budget // the same
+	room                    *waitingRoom  // the same
 	turn                    atomic.Uint64
 }
 
