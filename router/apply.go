@@ -2,6 +2,7 @@ package router
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -138,8 +139,8 @@ func replaceExperiments(d *Document, revision int64, next *Document, o ApplyOpti
 
 // relative2 puts the problems of one experiment below its place in the document.
 func relative2(err error, prefix string) error {
-	ps, ok := err.(Problems)
-	if !ok {
+	var ps Problems
+	if !errors.As(err, &ps) {
 		return err
 	}
 	for i := range ps {

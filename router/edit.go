@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,8 +52,8 @@ func edit(doc *Document, revision int64, now time.Time, self func(*Document) str
 }
 
 func relative(err error, self string) error {
-	ps, ok := err.(Problems)
-	if !ok || self == "" {
+	var ps Problems
+	if self == "" || !errors.As(err, &ps) {
 		return err
 	}
 	for i := range ps {

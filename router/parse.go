@@ -70,7 +70,7 @@ func validJSON(data []byte) error {
 		line := 1 + bytes.Count(data[:off], []byte("\n"))
 		return fmt.Errorf("not valid JSON at line %d (byte %d): %s", line, syn.Offset, syn.Error())
 	}
-	return fmt.Errorf("not valid JSON: %v", err)
+	return fmt.Errorf("not valid JSON: %w", err)
 }
 
 // shapeWalk compares raw JSON with a Go type, member by member: encoding/json

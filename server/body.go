@@ -13,9 +13,6 @@ import (
 	"sluice/upstream"
 )
 
-// errClientGone marks a client that left while its request was read.
-var errClientGone = errors.New("client closed the connection while sending the request")
-
 // checkHeaders refuses what the body's headers already show to be unreadable.
 func checkHeaders(r *http.Request) *upstream.Failure {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {

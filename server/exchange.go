@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -188,8 +189,8 @@ func (x *exchange) denied(v *router.CompiledVariant) *upstream.Failure {
 }
 
 func routeFailure(err error) *upstream.Failure {
-	re, ok := err.(*router.RouteError)
-	if !ok {
+	var re *router.RouteError
+	if !errors.As(err, &re) {
 		return failure(http.StatusInternalServerError, "internal_error", "The request could not be routed.")
 	}
 	f := failure(http.StatusBadRequest, re.Code, re.Message)

@@ -53,7 +53,6 @@ type plane struct {
 	doc  *router.Document
 	keys []router.Key
 	log  lockedBuffer
-	ups  map[string]*upstream.Upstream
 }
 
 // document puts the named upstreams behind the model "chat" without experiment.

@@ -80,5 +80,5 @@ func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	e.Encode(v)
+	_ = e.Encode(v)
 }

@@ -73,7 +73,7 @@ func (t *transport) Do(ctx context.Context, r *h1.Request) (*h1.Response, error)
 	if r.Body != nil {
 		req.Body, req.GetBody, req.ContentLength = b.src.open(), b.src.rewind, int64(len(r.Body))
 	}
-	resp, err := t.rt.RoundTrip(req)
+	resp, err := t.rt.RoundTrip(req) //nolint:bodyclose // the body is the answer's to close
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

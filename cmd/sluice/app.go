@@ -365,7 +365,7 @@ func (a *app) close(ctx context.Context) {
 }
 
 func listen(addr, setting string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", addr)
+	ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	}

@@ -147,7 +147,7 @@ func (d *Demo) Handler() http.Handler {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			json.NewEncoder(w).Encode(map[string]string{"upstream": in.Upstream, "broken": in.How})
+			_ = json.NewEncoder(w).Encode(map[string]string{"upstream": in.Upstream, "broken": in.How})
 		}
 	}
 	mux.HandleFunc("POST /demo/break", act(false))

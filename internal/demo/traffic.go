@@ -72,7 +72,7 @@ func (t Traffic) one(ctx context.Context, client *openai.Client) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if rand.IntN(4) == 0 {
-		client.CreateChatCompletion(ctx, req)
+		_, _ = client.CreateChatCompletion(ctx, req)
 		return
 	}
 	s, err := client.CreateChatCompletionStream(ctx, req)

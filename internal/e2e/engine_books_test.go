@@ -199,7 +199,7 @@ func (p *enginePair) sdkCall(n int, kind string) (variant string, u openai.Usage
 	c.BaseURL = p.g.Data + "/v1"
 	c.HTTPClient = &http.Client{Transport: asUser{fmt.Sprint("user-", n), kind}}
 	client, q, seed := openai.NewClientWithConfig(c), ask(short(n)), 1
-	q.MaxTokens, q.Seed = 3+n%6, &seed
+	q.MaxCompletionTokens, q.Seed = 3+n%6, &seed
 	if kind == "whole" {
 		r, err := client.CreateChatCompletion(p.t.Context(), q)
 		if err == nil && (len(r.Choices) != 1 || r.Choices[0].FinishReason == "") {

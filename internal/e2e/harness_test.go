@@ -142,13 +142,6 @@ func (g *gateway) stop() error {
 	}
 }
 
-// kill ends it as a crash would.
-func (g *gateway) kill() {
-	g.cmd.Process.Kill()
-	err := <-g.done
-	g.done <- err
-}
-
 // Log is the process log so far.
 func (g *gateway) Log() string { g.mu.Lock(); defer g.mu.Unlock(); return g.log.String() }
 

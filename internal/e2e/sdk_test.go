@@ -114,7 +114,7 @@ func script(t *testing.T, dialect string, argv ...string) {
 }
 
 func ask(text string) openai.ChatCompletionRequest {
-	return openai.ChatCompletionRequest{Model: "chat", MaxTokens: 6,
+	return openai.ChatCompletionRequest{Model: "chat", MaxCompletionTokens: 6,
 		Messages: []openai.ChatCompletionMessage{{Role: openai.ChatMessageRoleUser, Content: text}}}
 }
 

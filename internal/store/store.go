@@ -293,7 +293,7 @@ func (s *Store) tx(ctx context.Context, op string, fn func(context.Context, *sql
 			return s.wrap(op, err)
 		}
 	}
-	return fmt.Errorf("%s: %w (%v)", op, router.ErrConflict, scrub(err))
+	return fmt.Errorf("%s: %w (%s)", op, router.ErrConflict, scrub(err).Error())
 }
 
 func (s *Store) once(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {

@@ -123,6 +123,7 @@ var shared struct {
 	once sync.Once
 	c    *cluster
 	err  error
+	keep *os.File // the write end of the reaper's pipe: closing it stops the server
 }
 
 // startShared starts the server that outlives the test. No goroutine waits for
@@ -142,7 +143,7 @@ func startShared(t testing.TB) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	keep = w
+	shared.keep = w
 	out, err := os.OpenFile(c.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -173,9 +174,6 @@ while [ -e "$2/data/postmaster.pid" ] && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1))
 		}
 	}
 }
-
-// keep is the write end of the reaper's pipe; closing it stops the shared server.
-var keep *os.File
 
 // cluster is an initialised data directory and how to run and reach it.
 type cluster struct {

@@ -129,9 +129,7 @@ func delivered(body []byte, mode string, cuts []int) [][]byte {
 		}
 		pieces = append(pieces, body[from:])
 	case "per_event":
-		for _, e := range bytes.SplitAfter(body, []byte("\n\n")) {
-			pieces = append(pieces, e)
-		}
+		pieces = bytes.SplitAfter(body, []byte("\n\n"))
 	default:
 		pieces = [][]byte{body}
 	}

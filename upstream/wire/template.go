@@ -19,7 +19,7 @@ const templateLimit = 1 << 10
 func (s *Stream) learn(b []byte, e *chunk) {
 	c := &e.content
 	if c.choices != 1 || c.texts != 1 || c.only.end == 0 || e.finish.end > 0 || e.timings.end > 0 ||
-		e.usage.end > 0 && b[e.usage.start] != 'n' || s.o.API == Responses || len(b)-int(c.only.end-c.only.start) > templateLimit {
+		e.usage.end > 0 && b[e.usage.start] != 'n' || s.o.API == Responses || len(b)-(c.only.end-c.only.start) > templateLimit {
 		return
 	}
 	t := &s.like
