@@ -65,6 +65,7 @@ func (x *exchange) try(a *Attempt, ep *endpoint, turn guard.Turn, again bool) ve
 	v := c.send()
 	a.Outcome, a.Duration = v.outcome, time.Since(a.Start)
 	c.meter(v)
+	c.speedOf(a.Start.Add(a.Duration))
 	c.turn.End(c.judgement(v))
 	c.coolDown(v)
 	if !v.repeat {

@@ -15,6 +15,8 @@ const maxChoices = 32
 type ask struct {
 	tried []*endpoint // in this request
 	model string      // served model name
+	key   uint64      // of the conversation
+	keyed bool        // there is one, and the policy asks for it
 }
 
 // choice is an endpoint that may be picked.
@@ -29,6 +31,13 @@ func (x *exchange) ask(t *Target) ask {
 	if q.model == "" {
 		q.model = x.req.Head.Model
 	}
+	if t.Upstream.cfg.Balance == balancePref {
+		if x.keyed == nil {
+			key, ok := conversationKey(&x.req.Head, x.req.Body)
+			x.key, x.keyed = key, &ok
+		}
+		q.key, q.keyed = x.key, *x.keyed
+	}
 	return q
 }
 
@@ -40,19 +49,27 @@ func (x *exchange) ask(t *Target) ask {
 // An endpoint whose breaker is open, or that cools down, is never one of them.
 func (u *Upstream) pick(q ask) *endpoint {
 	now := time.Now()
-	var room [maxChoices]choice
-	c := u.candidates(room[:0], q, now)
+	var stack [maxChoices]choice
+	room := stack[:0]
+	if n := len(u.endpoints()); q.keyed && n > maxChoices {
+		room = make([]choice, 0, n) // a random stretch would not keep a conversation
+	}
+	c := u.candidates(room, q, now)
 	if len(c) == 0 && len(q.tried) > 0 {
 		q.tried = nil
-		c = u.candidates(room[:0], q, now)
+		c = u.candidates(room, q, now)
 	}
 	switch {
 	case len(c) == 0:
 		return nil
 	case len(c) == 1:
 		return c[0].e
+	case q.keyed:
+		return byPrefix(q.key, c)
 	case u.cfg.Balance == balanceRound:
 		return u.inTurn(c)
+	case u.cfg.Balance == balanceLoad:
+		return byLoad(c, now)
 	}
 	return leastOutstanding(c)
 }

@@ -58,6 +58,8 @@ type exchange struct {
 	sends int         // requests sent, for distinct request ids
 	place *admit.Gate // in which the request has a place; nil = none
 	spent bool        // a retry was refused by the budget
+	key   uint64      // of the conversation, for balance: prefix
+	keyed *bool       // it has one; nil = nobody asked yet
 
 	freeUsed, learned, got500 bool
 	doubted                   *Upstream // refused what doubt says; to be confirmed

@@ -70,6 +70,7 @@ type settings struct {
 	warmup    int           // completions before it gets traffic; 0 = none
 	slowStart time.Duration // 0 = off
 	drained   bool
+	polls     bool    // its engine is asked for its load
 	roster    *roster // whose share of the traffic it gets
 	room      *waitingRoom
 	waits     bool // requests wait for endpoints to come up
@@ -101,6 +102,10 @@ type endpoint struct {
 	// probes asks the check loop for a check now; it closes what it gets.
 	probes chan chan<- struct{}
 
+	id     uint64                 // its place in rendezvous hashing
+	polled atomic.Pointer[polled] // nil = unknown
+	speed  speed
+
 	mu        sync.Mutex // guards what follows
 	health    health
 	left      bool // its name has another address now
@@ -126,6 +131,7 @@ type route struct {
 func newEndpoint(m *member, base, addr string, now time.Time) *endpoint {
 	e := &endpoint{upstream: m.key.upstream, member: m, base: base, addr: addr, url: m.url, first: make(chan struct{}),
 		probes: make(chan chan<- struct{}), state: stateStarting, since: now}
+	e.id = idOf(base)
 	e.guard = guard.New(e.breaker)
 	for api := range e.paths {
 		p := join(m.url, wire.API(api).Path())
@@ -146,6 +152,10 @@ func (e *endpoint) status() EndpointStatus {
 		URL: e.base, Ready: e.ready.Load(), State: e.state, Reason: e.reason, Since: e.since,
 		InFlight: int(e.inflight.Load()), LastError: e.lastErr, LastErrorAt: e.lastErrAt,
 		Drained: set.drained, Weight: e.weight(set, now),
+	}
+	s.Speed = e.speed.read(now)
+	if l := e.polled.Load(); l != nil {
+		s.Load = &l.Load
 	}
 	if set.drained {
 		s.Ready, s.State, s.Since = false, stateDrained, e.drainedAt

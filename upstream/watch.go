@@ -74,6 +74,9 @@ func (w *watcher) check(ctx context.Context) time.Duration {
 			w.pool.forget(e.upstream) // what comes up may be another version
 		}
 		w.list(ctx, set)
+		if set.polls {
+			e.poll(ctx, set)
+		}
 	}
 	if r.state == stateUnreachable {
 		e.member.lookAgain()
