@@ -242,5 +242,7 @@ func (c *call) coolDown(v verdict) {
 	now := time.Now()
 	if d, ok := retryWait(v.fail.RetryAfter, v.fail.RetryMS, now); ok {
 		c.ep.guard.CoolDown(now, d)
+		return
 	}
+	c.ep.limited.Store(now.UnixNano())
 }

@@ -496,3 +496,48 @@ func TestLargeError(t *testing.T) {
 		t.Errorf("a large answer: %+v", res)
 	}
 }
+
+// TestSpentBudgetLeavesTheFallback: retries of a variant whose servers all fail
+// may be used up; its fallback answers all the same.
+func TestSpentBudgetLeavesTheFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		p, ups := poolWith(t, s.options(), hosts("canary", "a", "b", "c"), hosts("control", "d"))
+		for _, h := range []string{"a", "b", "c"} {
+			s.set(h, 429)
+		}
+		for i := range 300 {
+			do(t, p, request(t, chatBody, to(ups["control"])))
+			do(t, p, request(t, chatBody, to(ups["control"])))
+			do(t, p, request(t, chatBody, to(ups["control"])))
+			do(t, p, request(t, chatBody, to(ups["control"])))
+			do(t, p, request(t, chatBody, to(ups["control"])))
+			if res, _ := do(t, p, request(t, chatBody, to(ups["canary"]), to(ups["control"]))); res.Outcome != Success {
+				t.Fatalf("%d: %v %s", i, res.Outcome, outcomes(res))
+			}
+		}
+	})
+}
+
+// TestLimitedServerIsAvoided: one of three that answers 429 without retry-after
+// must not use up the budget.
+func TestLimitedServerIsAvoided(t *testing.T) {
+	for _, policy := range []string{balanceLeast, balanceRound, balancePref} {
+		t.Run(policy, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scripted{}
+				c := hosts("a", "a", "b", "c")
+				c.Balance = policy
+				p, ups := poolWith(t, s.options(), c)
+				s.set("a", 429)
+				for i := range 2000 {
+					body := strings.Replace(chatBody, "hi", fmt.Sprint("hi ", i), 1)
+					if res, _ := do(t, p, request(t, body, to(ups["a"]))); res.Outcome != Success {
+						t.Fatalf("%d: %v %s", i, res.Outcome, outcomes(res))
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+		})
+	}
+}

@@ -124,7 +124,8 @@ type Request struct {
 	// again (another endpoint is there, or a stale connection is replaced):
 	// return that target again, or the baseline's when it has been killed. With
 	// same false return a fallback target or ok false, which ends the request
-	// with the last failure. reason is kept in Attempt.Reason.
+	// with the last failure; but the last attempt is offered to a fallback first,
+	// and if there is none Next is asked again with same true. reason is kept in Attempt.Reason.
 	Next func(n int, last *Attempt, same bool) (t Target, reason string, ok bool)
 	// EchoModel, when set, replaces the model in answers (echo_public_model).
 	EchoModel string

@@ -61,17 +61,17 @@ type exchange struct {
 	key   uint64      // of the conversation, for balance: prefix
 	keyed *bool       // it has one; nil = nobody asked yet
 
-	freeUsed, learned, got500 bool
-	doubted                   *Upstream // refused what doubt says; to be confirmed
-	doubt                     lack
-	counted                   int // attempts that were not free
-	last                      verdict
-	limited                   bool // every attempt so far was rate limited
-	wait                      time.Duration
-	cold                      time.Time     // when waiting for endpoints to come up ends; zero = has not begun
-	asked                     *guard.Budget // that knows of the request
-	waitAfter, waitMS         string        // of the shortest wait so far
-	released                  bool
+	freeUsed, learned, got500, two500 bool
+	doubted                           *Upstream // refused what doubt says; to be confirmed
+	doubt                             lack
+	counted                           int // attempts that were not free
+	last                              verdict
+	limited                           bool // every attempt so far was rate limited
+	wait                              time.Duration
+	cold                              time.Time     // when waiting for endpoints to come up ends; zero = has not begun
+	asked                             *guard.Budget // that knows of the request
+	waitAfter, waitMS                 string        // of the shortest wait so far
+	released                          bool
 
 	// Guarded by w.mu.
 	open     bool   // Sink.Commit was called
@@ -103,6 +103,7 @@ func (x *exchange) run() {
 		why    string    // of a target that is asked for again after a wait
 		repeat *endpoint // send again there
 		again  bool
+		saved  bool // the last attempt, for a fallback
 	)
 	x.limited = true
 	for n := 0; n < maxAsks; n++ {
@@ -111,6 +112,12 @@ func (x *exchange) run() {
 			return
 		}
 		t, reason, ok := x.req.Next(n, last, same)
+		if (!ok || t.Upstream == nil) && saved {
+			// There is no fallback to save the last attempt for.
+			n++
+			t, reason, ok = x.req.Next(n, last, true)
+		}
+		saved = false
 		if !ok || t.Upstream == nil {
 			break
 		}
@@ -160,6 +167,10 @@ func (x *exchange) run() {
 		if x.counted > 0 && !a.Free && !resend && !t.Upstream.budget.Retry(a.Start) {
 			turn.End(guard.Neutral)
 			x.spent = true
+			if last.Target.Upstream == t.Upstream {
+				same = false // a fallback has a budget of its own
+				continue
+			}
 			break
 		}
 		a.Endpoint = ep.base
@@ -180,7 +191,11 @@ func (x *exchange) run() {
 		if v.final || !x.mayRetry(v) {
 			break
 		}
-		if same = t.Upstream.another(x.ask(&t)); !x.backOff(same) {
+		same = t.Upstream.another(x.ask(&t))
+		same = same && !x.two500 // after two only a fallback may do better
+		saved = same && x.counted == maxAttempts-1
+		same = same && !saved
+		if !x.backOff(same || saved) {
 			continue // over() tells
 		}
 	}
@@ -226,9 +241,7 @@ func (x *exchange) mayRetry(v verdict) bool {
 		return false
 	}
 	if v.fail != nil && v.fail.Status == http.StatusInternalServerError {
-		if x.got500 {
-			return false
-		}
+		x.two500 = x.got500
 		x.got500 = true
 	}
 	return true

@@ -102,9 +102,10 @@ type endpoint struct {
 	// probes asks the check loop for a check now; it closes what it gets.
 	probes chan chan<- struct{}
 
-	id     uint64                 // its place in rendezvous hashing
-	polled atomic.Pointer[polled] // nil = unknown
-	speed  speed
+	limited atomic.Int64           // Unix nanoseconds of the last 429 without retry-after
+	id      uint64                 // its place in rendezvous hashing
+	polled  atomic.Pointer[polled] // nil = unknown
+	speed   speed
 
 	mu        sync.Mutex // guards what follows
 	health    health

@@ -285,10 +285,10 @@ func requestAPI(t testing.TB, api wire.API, body string, targets ...Target) *Req
 			case same:
 				return targets[i], "retry", true
 			}
-			i++
-			if i >= len(targets) {
+			if i+1 >= len(targets) {
 				return Target{}, "", false
 			}
+			i++
 			return targets[i], "fallback", true
 		},
 	}

@@ -10,8 +10,25 @@ const leastWeight = 0.1
 // are cold.
 func (e *endpoint) rampUp(now time.Time) { e.ramp.Store(now.UnixNano()) }
 
-// weight is e's share of what it would get otherwise, from 0.1 to 1.
+// limitedShare is what an endpoint gets, of what it would, in the limitedTime
+// after it answered 429 without saying for how long: it is no failure, but the
+// others are the better choice.
+const (
+	limitedShare = 0.1
+	limitedTime  = time.Second
+)
+
+// weight is e's share of what it would get otherwise, up to 1.
 func (e *endpoint) weight(set *settings, now time.Time) float64 {
+	w := e.grown(set, now)
+	if at := e.limited.Load(); at != 0 && now.UnixNano()-at < int64(limitedTime) {
+		w *= limitedShare
+	}
+	return w
+}
+
+// grown is the part of its share that slow start gives e, from 0.1 to 1.
+func (e *endpoint) grown(set *settings, now time.Time) float64 {
 	from := e.ramp.Load()
 	if from == 0 || set.slowStart <= 0 {
 		return 1
