@@ -73,9 +73,9 @@ func New(def Definition) (*Experiment, error) {
 	return e, nil
 }
 
-// ValidName reports whether s may name an experiment or a variant:
+// validName reports whether s may name an experiment or a variant:
 // [a-z0-9][a-z0-9-]{0,62}.
-func ValidName(s string) bool {
+func validName(s string) bool {
 	if len(s) == 0 || len(s) > 63 || s[0] == '-' {
 		return false
 	}
@@ -124,7 +124,7 @@ func checkVariants(def *Definition) error {
 	var errs []error
 	seen := make(map[string]bool, n)
 	for _, v := range def.Variants {
-		if !ValidName(v.Name) {
+		if !validName(v.Name) {
 			errs = append(errs, fmt.Errorf("variant name %q is not 1 to 63 of a-z, 0-9 and hyphen", v.Name))
 		}
 		if seen[v.Name] {
@@ -156,7 +156,7 @@ func checkVariants(def *Definition) error {
 // checkRules tests what depends on kind, state and stickiness.
 func checkRules(def *Definition) error {
 	var errs []error
-	if !ValidName(def.Key) {
+	if !validName(def.Key) {
 		errs = append(errs, errors.New("the key is not 1 to 63 of a-z, 0-9 and hyphen"))
 	}
 	if def.State > Archived {

@@ -116,9 +116,6 @@ func TestKeys(t *testing.T) {
 	if k, ok := table.Key("sk-b", t0.Add(-time.Second)); !ok || k.ID != "b" {
 		t.Error("not expired yet")
 	}
-	if !table.HasKeys() || compile(t, doc(t)).HasKeys() {
-		t.Error("HasKeys")
-	}
 }
 
 func TestLiveNeverGoesBack(t *testing.T) {

@@ -217,8 +217,6 @@ func (k *Key) mayUse(m *CompiledModel) bool {
 	return k == nil || len(k.Models) == 0 || slices.Contains(k.Models, m.Name)
 }
 
-// HasKeys says whether any key is configured.
-func (t *Table) HasKeys() bool { return len(t.keys) > 0 }
 
 // Upstreams are the upstreams of the table in the document's order. The caller
 // must not change the slice.

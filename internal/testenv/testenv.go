@@ -76,16 +76,6 @@ func listenable(port int) bool {
 
 func addr(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
-// Chromium returns the path of a Chromium or Chrome binary, "" when there is none.
-func Chromium() string {
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	return ""
-}
-
 // Missing ends the test for lack of a binary that the Debian package pkg has:
 // a skip, or a failure when CI=true.
 func Missing(t testing.TB, binary, pkg string) {

@@ -24,7 +24,7 @@ func CheckPanels(ctx context.Context, base string) error {
 					continue
 				}
 				for _, q := range p.Queries {
-					if err := checkQuery(ctx, base, Concrete(q.Expr)); err != nil {
+					if err := checkQuery(ctx, base, concrete(q.Expr)); err != nil {
 						errs = append(errs, fmt.Errorf("%s / %s / %s: %w\n\t%s", d.Title, row.Title, p.Title, err, q.Expr))
 					}
 				}
@@ -34,8 +34,8 @@ func CheckPanels(ctx context.Context, base string) error {
 	return errors.Join(errs...)
 }
 
-// Concrete puts values for Grafana's variables: everything, short windows.
-func Concrete(expr string) string {
+// concrete puts values for Grafana's variables: everything, short windows.
+func concrete(expr string) string {
 	return strings.NewReplacer("$experiment", ".*", "$variant", ".*", "$__rate_interval", "20s", "$__range", "30s").Replace(expr)
 }
 
