@@ -181,19 +181,18 @@ const (
 	backOffMax  = time.Second
 )
 
-// backOff waits before the next call, with full jitter; false: it was cut short.
-func (x *exchange) backOff(same bool) bool {
-	if x.counted < 2 || !same {
-		return true
+// backOff waits before a second retry on another endpoint, with full jitter. It
+// is cut short by the end of the request.
+func (x *exchange) backOff(another bool) {
+	if x.counted < 2 || !another {
+		return
 	}
 	d := rand.N(min(backOffBase<<x.counted, backOffMax))
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
 	case <-x.ctx.Done():
-		return false
 	}
 }
 
