@@ -217,7 +217,6 @@ func (k *Key) mayUse(m *CompiledModel) bool {
 	return k == nil || len(k.Models) == 0 || slices.Contains(k.Models, m.Name)
 }
 
-
 // Upstreams are the upstreams of the table in the document's order. The caller
 // must not change the slice.
 func (t *Table) Upstreams() []*upstream.Upstream { return t.upstreams }
