@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -205,6 +206,99 @@ func TestComposeSettings(t *testing.T) {
 		}
 		if got := c.Redis.URL.Reveal() != ""; got != (vars["SLUICE_REDIS_URL"] != "") {
 			t.Errorf("%s: Redis in use: %v", file, got)
+		}
+	}
+}
+
+// TestComposeEnvFiles holds profiles and settings together: what a profile
+// starts is what the gateway is told to use, and the other way round.
+func TestComposeEnvFiles(t *testing.T) {
+	c := load(t)
+	in := func(service, profile string) bool { return slices.Contains(c.Services[service].Profiles, profile) }
+	files, err := filepath.Glob(filepath.Join(root, "deploy/compose/*.env"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		name := filepath.Base(path)
+		vars := envFile(t, name)
+		profile := vars["COMPOSE_PROFILES"]
+		if profile+".env" != name {
+			t.Errorf("%s starts the profile %q", name, profile)
+		}
+		if used := vars["SLUICE_REDIS_URL"] == "redis://redis:6379/0"; used != in("redis", profile) {
+			t.Errorf("%s: Redis is started: %v, used: %v", name, in("redis", profile), used)
+		}
+		if used := strings.Contains(vars["SLUICE_STORAGE_URL"], "@postgres:5432/"); used != in("postgres", profile) {
+			t.Errorf("%s: PostgreSQL is started: %v, used: %v", name, in("postgres", profile), used)
+		}
+		if used := vars["SLUICE_SETTINGS"] == "vllm"; used != in("vllm", profile) {
+			t.Errorf("%s: vLLM is started: %v, used: %v", name, in("vllm", profile), used)
+		}
+	}
+}
+
+// TestComposeProfileAlone runs the first lines of the containers that are of no
+// use unless the gateway knows of them.
+func TestComposeProfileAlone(t *testing.T) {
+	c := load(t)
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "docker-entrypoint.sh"), []byte("#!/bin/sh\necho starts $1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for service, file := range map[string]string{"redis": "redis.env", "postgres": "postgres.env"} {
+		command := c.Services[service].Command
+		if len(command) != 3 || command[0] != "sh" || command[1] != "-c" {
+			t.Fatalf("%s: command %q", service, command)
+		}
+		script := strings.ReplaceAll(command[2], "$$", "$") // as Compose does
+		run := func(vars map[string]string) (string, error) {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+			cmd.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+			for k := range c.Services[service].Environment {
+				cmd.Env = append(cmd.Env, k+"="+vars[k])
+			}
+			out, err := cmd.CombinedOutput()
+			return string(out), err
+		}
+		if out, err := run(nil); err == nil || !strings.Contains(out, "--env-file deploy/compose/"+file) {
+			t.Errorf("%s by --profile alone: %v %q", service, err, out)
+		}
+		for _, f := range []string{file, "full.env"} {
+			if out, err := run(envFile(t, f)); err != nil || !strings.HasPrefix(out, "starts "+service) {
+				t.Errorf("%s with %s: %v %q", service, f, err, out)
+			}
+		}
+	}
+}
+
+var composeUse = regexp.MustCompile(`--(profile|env-file)[ =](\S+)`)
+
+// TestComposeDocumented finds ways to start that do not exist.
+func TestComposeDocumented(t *testing.T) {
+	for _, doc := range []string{"README.md", "docs/platform-engineer.md", "docker-compose.yml"} {
+		raw, err := os.ReadFile(filepath.Join(root, doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, m := range composeUse.FindAllStringSubmatch(string(raw), -1) {
+			what, name := m[1], strings.TrimRight(m[2], "`;.,")
+			switch {
+			case what == "profile" && name == "monitoring":
+				n++
+			case what == "env-file" && strings.HasPrefix(name, "deploy/compose/"):
+				n++
+				if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+					t.Errorf("%s: %v", doc, err)
+				}
+			case strings.HasSuffix(m[0], "--profile alone"): // prose
+			case what == "profile" && !strings.ContainsAny(name, "`\""):
+				t.Errorf("%s starts the profile %s without its settings", doc, name)
+			}
+		}
+		if n < 2 {
+			t.Errorf("%s shows %d ways to start", doc, n)
 		}
 	}
 }
