@@ -32,11 +32,11 @@ func (x *exchange) ask(t *Target) ask {
 		q.model = x.req.Head.Model
 	}
 	if t.Upstream.cfg.Balance == balancePref {
-		if x.keyed == nil {
-			key, ok := conversationKey(&x.req.Head, x.req.Body)
-			x.key, x.keyed = key, &ok
+		if !x.keyAsked {
+			x.keyAsked = true
+			x.key, x.keyed = conversationKey(&x.req.Head, x.req.Body)
 		}
-		q.key, q.keyed = x.key, *x.keyed
+		q.key, q.keyed = x.key, x.keyed
 	}
 	return q
 }
@@ -49,23 +49,25 @@ func (x *exchange) ask(t *Target) ask {
 // An endpoint whose breaker is open, or that cools down, is never one of them.
 func (u *Upstream) pick(q ask) *endpoint {
 	now := time.Now()
-	var stack [maxChoices]choice
-	room := stack[:0]
-	if n := len(u.endpoints()); q.keyed && n > maxChoices {
-		room = make([]choice, 0, n) // a random stretch would not keep a conversation
-	}
-	c := u.candidates(room, q, now)
-	if len(c) == 0 && len(q.tried) > 0 {
+	e := u.choose(q, now)
+	if e == nil && len(q.tried) > 0 {
 		q.tried = nil
-		c = u.candidates(room, q, now)
+		e = u.choose(q, now)
 	}
+	return e
+}
+
+func (u *Upstream) choose(q ask, now time.Time) *endpoint {
+	if q.keyed {
+		return u.byPrefix(q, now)
+	}
+	var room [maxChoices]choice
+	c := u.candidates(room[:0], q, now, u.anywhere())
 	switch {
 	case len(c) == 0:
 		return nil
 	case len(c) == 1:
 		return c[0].e
-	case q.keyed:
-		return byPrefix(q.key, c)
 	case u.cfg.Balance == balanceRound:
 		return u.inTurn(c)
 	case u.cfg.Balance == balanceLoad:
@@ -74,20 +76,25 @@ func (u *Upstream) pick(q ask) *endpoint {
 	return leastOutstanding(c)
 }
 
+// anywhere is where a stretch of maxChoices endpoints begins: at the first, if
+// there are not more.
+func (u *Upstream) anywhere() int {
+	if n := len(u.endpoints()); n > maxChoices {
+		return rand.IntN(n)
+	}
+	return 0
+}
+
 // another tells whether an endpoint that was not tried may get traffic.
 func (u *Upstream) another(q ask) bool {
 	var room [maxChoices]choice
-	return len(u.candidates(room[:0], q, time.Now())) > 0
+	return len(u.candidates(room[:0], q, time.Now(), u.anywhere())) > 0
 }
 
-// candidates appends the endpoints that may get traffic, at most as many as
-// there is room for.
-func (u *Upstream) candidates(dst []choice, q ask, now time.Time) []choice {
+// candidates appends the endpoints that may get traffic, from start on and at
+// most as many as there is room for.
+func (u *Upstream) candidates(dst []choice, q ask, now time.Time, start int) []choice {
 	list := u.endpoints()
-	start := 0
-	if len(list) > cap(dst) {
-		start = rand.IntN(len(list))
-	}
 	picky := u.roster.listed(q.model)
 	calm := false // an endpoint is ready, whether it can be picked or not
 	for i := range list {

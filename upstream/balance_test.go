@@ -279,13 +279,21 @@ func TestDrain(t *testing.T) {
 }
 
 func BenchmarkPick(b *testing.B) {
-	for _, policy := range []string{balanceLeast, balanceRound} {
+	for _, policy := range []string{balanceLeast, balanceRound, balanceLoad, balancePref} {
 		for _, n := range []int{3, 32, 200} {
 			b.Run(policy+"/"+strconv.Itoa(n), func(b *testing.B) {
 				u := fleet(n, Config{Balance: policy})
+				for i, e := range u.endpoints() {
+					e.id = uint64(i)
+					set := *e.set.Load()
+					set.pollEvery = time.Hour
+					e.set.Store(&set)
+					e.polled.Store(&polled{Load: Load{Running: i, At: time.Now()}})
+				}
+				q := ask{key: 1, keyed: policy == balancePref, model: "m"}
 				b.ReportAllocs()
 				for b.Loop() {
-					if u.pick(ask{}) == nil {
+					if q.key++; u.pick(q) == nil {
 						b.Fatal("none")
 					}
 				}

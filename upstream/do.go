@@ -53,12 +53,12 @@ type exchange struct {
 	res   Result
 	w     watchdog
 
-	tried []*endpoint
-	sends int         // requests sent, for distinct request ids
-	place *admit.Gate // in which the request has a place; nil = none
-	spent bool        // a retry was refused by the budget
-	key   uint64      // of the conversation, for balance: prefix
-	keyed *bool       // it has one; nil = nobody asked yet
+	tried           []*endpoint
+	sends           int         // requests sent, for distinct request ids
+	place           *admit.Gate // in which the request has a place; nil = none
+	spent           bool        // a retry was refused by the budget
+	key             uint64      // of the conversation, for balance: prefix
+	keyed, keyAsked bool        // it has one; it was asked for
 
 	freeUsed, learned, got500, two500 bool
 	doubted                           *Upstream // refused what doubt says; to be confirmed

@@ -70,8 +70,8 @@ type settings struct {
 	warmup    int           // completions before it gets traffic; 0 = none
 	slowStart time.Duration // 0 = off
 	drained   bool
-	polls     bool    // its engine is asked for its load
-	roster    *roster // whose share of the traffic it gets
+	pollEvery time.Duration // its engine is asked for its load; 0 = never
+	roster    *roster       // whose share of the traffic it gets
 	room      *waitingRoom
 	waits     bool // requests wait for endpoints to come up
 	key       carrierKey
@@ -155,7 +155,7 @@ func (e *endpoint) status() EndpointStatus {
 		Drained: set.drained, Weight: e.weight(set, now),
 	}
 	s.Speed = e.speed.read(now)
-	if l := e.polled.Load(); l != nil {
+	if l := e.polled.Load(); l != nil && now.Sub(l.At) <= pollsOld*set.pollEvery {
 		s.Load = &l.Load
 	}
 	if set.drained {

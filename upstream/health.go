@@ -128,6 +128,9 @@ func (w *watcher) probeSleep(ctx context.Context, set *settings) result {
 	if err != nil {
 		return result{state: stateReady}
 	}
+	if a.status == http.StatusOK {
+		w.page = a.body
+	}
 	found, awake := sleepState(a.body)
 	if a.status != http.StatusOK || !found {
 		w.asleep = sleepNone

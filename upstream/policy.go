@@ -27,19 +27,28 @@ func conversationKey(h *wire.Head, body []byte) (key uint64, ok bool) {
 	return binary.LittleEndian.Uint64(id[:8]), ok
 }
 
+// maxNodes is how many endpoints keep conversations by their prefix; of more, a
+// stretch that depends on the conversation is looked at.
+const maxNodes = 256
+
 // byPrefix keeps a conversation on the endpoint whose prefix cache has it, as
-// long as that is not loaded more than the others.
-func byPrefix(key uint64, c []choice) *endpoint {
-	var room [maxChoices]affinity.Node
-	nodes := room[:]
-	if len(c) > maxChoices {
-		nodes = make([]affinity.Node, len(c))
+// long as that is not loaded much more than the others; then the next in the
+// conversation's own order has it.
+func (u *Upstream) byPrefix(q ask, now time.Time) *endpoint {
+	var room [maxNodes]choice
+	start := 0
+	if n := len(u.endpoints()); n > maxNodes {
+		start = int(q.key % uint64(n))
 	}
-	nodes = nodes[:len(c)]
+	c := u.candidates(room[:0], q, now, start)
+	if len(c) == 0 {
+		return nil
+	}
+	var nodes [maxNodes]affinity.Node
 	for i := range c {
 		nodes[i] = affinity.Node{ID: c[i].e.id, InFlight: int(c[i].e.inflight.Load()), Weight: c[i].weight}
 	}
-	return c[affinity.Pick(key, nodes)].e
+	return c[affinity.Pick(q.key, nodes[:len(c)])].e
 }
 
 // polled is what an engine said at the last poll, and what this gateway had in
@@ -49,8 +58,31 @@ type polled struct {
 	inflight int64
 }
 
-// pollsOld is how many intervals a poll may be old to be believed.
-const pollsOld = 3
+const (
+	// pollsOld is how many polls may be missed before the last is not believed.
+	pollsOld = 3
+	// pollSlowly is how often an engine is asked whose load only people look at.
+	pollSlowly = 10 * time.Second
+	// fullCache is the use of the KV cache from which on new requests begin to
+	// push others out; a full one counts as fullCost times the work.
+	fullCache = 0.8
+	fullCost  = 5
+)
+
+// pollEvery is how often endpoints of c are asked for their load, 0 = never.
+// llama.cpp is asked only if it matters: each look at its metrics restarts what
+// they measure, and spoils them for others.
+func pollEvery(c *Config) time.Duration {
+	switch {
+	case !engine.Known(string(c.Dialect)):
+		return 0
+	case c.Balance == balanceLoad:
+		return c.Readiness.Interval
+	case c.Dialect == wire.LlamaCPP:
+		return 0
+	}
+	return max(pollSlowly, c.Readiness.Interval)
+}
 
 // byLoad takes the less busy of two, by what the engines say and what was sent
 // since; while one of them is silent the calls in flight must do.
@@ -67,27 +99,40 @@ func byLoad(c []choice, now time.Time) *endpoint {
 	return a.e
 }
 
-// busy is how much the endpoint has to do. A request that waits delays a new one
-// by more than one that runs, and a full cache makes everything wait.
+// busy is how much the endpoint has to do with one request more. What this
+// gateway sent or got back since the poll is added; a request that waits delays
+// a new one by more than one that runs, and a full cache makes everything wait.
 func (e *endpoint) busy(now time.Time) (float64, bool) {
 	p := e.polled.Load()
-	if p == nil || now.Sub(p.At) > pollsOld*e.set.Load().readiness.Interval {
+	if p == nil || now.Sub(p.At) > pollsOld*e.set.Load().pollEvery {
 		return 0, false
 	}
-	n := float64(p.Running) + 2*float64(p.Waiting) + float64(max(0, e.inflight.Load()-p.inflight))
-	return n * (1 + max(0, p.KVUse)), true
+	own := e.inflight.Load()
+	n := float64(p.Running) + 2*float64(p.Waiting) + float64(own-p.inflight)
+	full := max(0, p.KVUse-fullCache) / (1 - fullCache)
+	return (max(n, float64(own), 0) + 1) * (1 + (fullCost-1)*full), true
 }
 
-// poll asks the engine for its load, beside a check that it passed.
-func (e *endpoint) poll(ctx context.Context, set *settings) {
-	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
-	defer cancel()
-	inflight := e.inflight.Load()
-	a, err := e.fetch(ctx, set, http.MethodGet, join(serverRoot(e.url), "/metrics"), nil, maxCheckBody)
-	if err != nil || a.status != http.StatusOK {
-		return // the last one grows old
+// poll asks the engine for its load when that is due, beside a check that it
+// passed.
+func (w *watcher) poll(ctx context.Context, set *settings) {
+	now := time.Now()
+	page := w.page
+	if set.pollEvery == 0 || page == nil && now.Before(w.pollAt) {
+		return
 	}
-	if l, ok := engine.ParseLoad(string(set.dialect), a.body); ok {
-		e.polled.Store(&polled{Load: Load{Running: l.Running, Waiting: l.Waiting, KVUse: l.KVUse, At: time.Now()}, inflight: inflight})
+	w.pollAt = now.Add(set.pollEvery * 8 / 10) // checks come with jitter
+	inflight := w.e.inflight.Load()
+	if page == nil {
+		ctx, cancel := context.WithTimeout(ctx, sideTimeout)
+		defer cancel()
+		a, err := w.e.fetch(ctx, set, http.MethodGet, join(serverRoot(w.e.url), "/metrics"), nil, maxCheckBody)
+		if err != nil || a.status != http.StatusOK {
+			return // the last one grows old
+		}
+		page = a.body
+	}
+	if l, ok := engine.ParseLoad(string(set.dialect), page); ok {
+		w.e.polled.Store(&polled{Load: Load{Running: l.Running, Waiting: l.Waiting, KVUse: l.KVUse, At: time.Now()}, inflight: inflight})
 	}
 }

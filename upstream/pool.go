@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"sluice/upstream/admit"
-	"sluice/upstream/engine"
 	"sluice/upstream/guard"
 )
 
@@ -212,7 +211,7 @@ func (p *Pool) settings(u *Upstream, m *member, e *endpoint) (*settings, error) 
 		dialect: c.Dialect, auth: u.auth, readiness: c.Readiness, warmup: c.Warmup, slowStart: c.SlowStart,
 		drained: c.drains(e.base) || c.drains(m.key.base), roster: u.roster, room: u.room, waits: c.ColdStart.MaxWait > 0, key: keyOf(c, m.url.Scheme == "https"),
 	}
-	set.polls = c.Balance == balanceLoad && engine.Known(string(c.Dialect))
+	set.pollEvery = pollEvery(c)
 	set.key.addr = e.addr
 	if cur := e.set.Load(); cur != nil && cur.key == set.key {
 		set.carrier = cur.carrier

@@ -1,14 +1,20 @@
 package upstream
 
 import (
-	"slices"
+	"math"
+	"math/bits"
 	"sync"
 	"time"
 )
 
 const (
-	speedSpan    = 60  // seconds that Speed looks back
-	speedSamples = 256 // latest times to first token that are kept
+	speedSpan   = 60 // seconds that Speed looks back
+	speedSlice  = 10 // seconds that one histogram covers
+	speedSlices = speedSpan / speedSlice
+	// Times to first token are counted in classes that are 2^(1/4) apart, from
+	// 1 ms to 18 minutes: a quantile is within a tenth of the truth.
+	speedClasses = 80
+	speedLeast   = time.Millisecond
 )
 
 // speed measures what recent calls to an endpoint came to. It is fed once a
@@ -17,13 +23,7 @@ type speed struct {
 	mu     sync.Mutex
 	second int64 // Unix, of the newest bucket
 	tokens [speedSpan]int64
-	ttft   [speedSamples]sampleTTFT
-	next   int
-}
-
-type sampleTTFT struct {
-	at   int64 // Unix seconds
-	took time.Duration
+	ttft   [speedSlices][speedClasses]uint32
 }
 
 // observe takes a call's end; ttft 0 is none.
@@ -36,17 +36,22 @@ func (s *speed) observe(now time.Time, ttft time.Duration, tokens int64) {
 	s.turn(now)
 	s.tokens[s.second%speedSpan] += max(tokens, 0)
 	if ttft > 0 {
-		s.ttft[s.next] = sampleTTFT{now.Unix(), ttft}
-		s.next = (s.next + 1) % speedSamples
+		s.ttft[s.second/speedSlice%speedSlices][classOf(ttft)]++
 	}
 }
 
-// turn empties the buckets of the seconds that have passed.
+// turn empties the buckets of the time that has passed.
 func (s *speed) turn(now time.Time) {
 	sec := now.Unix()
-	for n := 0; s.second < sec && n < speedSpan; n++ {
-		s.second = max(s.second+1, sec-speedSpan+1)
+	if sec-s.second >= speedSpan {
+		s.second, s.tokens, s.ttft = sec, [speedSpan]int64{}, [speedSlices][speedClasses]uint32{}
+	}
+	for s.second < sec {
+		s.second++
 		s.tokens[s.second%speedSpan] = 0
+		if s.second%speedSlice == 0 {
+			s.ttft[s.second/speedSlice%speedSlices] = [speedClasses]uint32{}
+		}
 	}
 }
 
@@ -59,18 +64,44 @@ func (s *speed) read(now time.Time) Speed {
 	for _, n := range s.tokens {
 		total += n
 	}
-	var list []time.Duration
-	for _, x := range s.ttft {
-		if x.took > 0 && now.Unix()-x.at < speedSpan {
-			list = append(list, x.took)
+	return Speed{TokensPerSecond: float64(total) / speedSpan, TTFT50: s.quantile(0.5), TTFT95: s.quantile(0.95)}
+}
+
+// quantile is that of the times to first token, 0 without any. mu is held.
+func (s *speed) quantile(q float64) time.Duration {
+	var sums [speedClasses]uint64
+	var n uint64
+	for i := range s.ttft {
+		for c, k := range s.ttft[i] {
+			sums[c] += uint64(k)
+			n += uint64(k)
 		}
 	}
-	out := Speed{TokensPerSecond: float64(total) / speedSpan}
-	if n := len(list); n > 0 {
-		slices.Sort(list)
-		out.TTFT50, out.TTFT95 = list[(n-1)/2], list[(n-1)*95/100]
+	rank := uint64(math.Ceil(q * float64(n)))
+	for c, k := range sums {
+		if k > 0 && rank <= k {
+			return middleOf(c)
+		}
+		rank -= min(rank, k)
 	}
-	return out
+	return 0
+}
+
+// classOf finds the class of a time: the whole powers of two, and quarters in
+// between.
+func classOf(d time.Duration) int {
+	x := max(d/speedLeast, 1)
+	whole := bits.Len64(uint64(x)) - 1
+	part := 0
+	for part < 3 && float64(d)/float64(speedLeast) >= math.Exp2(float64(whole)+float64(part+1)/4) {
+		part++
+	}
+	return min(4*whole+part, speedClasses-1)
+}
+
+// middleOf is the middle of a class, as its times are spread.
+func middleOf(class int) time.Duration {
+	return time.Duration(float64(speedLeast) * math.Exp2((float64(class)+0.5)/4))
 }
 
 // speedOf feeds the endpoint's speed with the attempt that has just ended.

@@ -27,6 +27,8 @@ type watcher struct {
 	asleep   sleepProbe
 	listAt   time.Time // when the models are to be listed next
 	noList   bool      // the server has no list of models
+	pollAt   time.Time // when the engine is to be asked for its load next
+	page     []byte    // of metrics, that this check has read already; nil = none
 	warmup   chan string
 	stop     context.CancelFunc // of the warm-up; nil while none runs
 	warmAt   time.Time          // not earlier than that
@@ -63,6 +65,7 @@ func (w *watcher) check(ctx context.Context) time.Duration {
 		limit = slowCheckTimeout
 	}
 	started := time.Now()
+	w.page = nil
 	cctx, cancel := context.WithTimeout(ctx, limit)
 	r := w.probe(cctx, set)
 	cancel()
@@ -74,9 +77,6 @@ func (w *watcher) check(ctx context.Context) time.Duration {
 			w.pool.forget(e.upstream) // what comes up may be another version
 		}
 		w.list(ctx, set)
-		if set.polls {
-			e.poll(ctx, set)
-		}
 	}
 	if r.state == stateUnreachable {
 		e.member.lookAgain()
@@ -91,6 +91,9 @@ func (w *watcher) check(ctx context.Context) time.Duration {
 		w.stopWarmup() // it would hang
 	}
 	w.warm(ctx, set)
+	if r.state == stateReady {
+		w.poll(ctx, set) // last: nobody waits for it
+	}
 	// Jitter keeps the checks of many endpoints and replicas apart. A check that
 	// took its time is followed by the next at once, so that a server that hangs
 	// is found within a bound.
@@ -103,6 +106,8 @@ func (w *watcher) check(ctx context.Context) time.Duration {
 func (w *watcher) forget() {
 	w.asleep, w.noList, w.listAt = sleepUnknown, false, time.Time{}
 	w.e.lists(nil)
+	w.e.polled.Store(nil)
+	w.pollAt = time.Time{}
 }
 
 // tell logs that readiness has changed.

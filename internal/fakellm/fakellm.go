@@ -62,6 +62,9 @@ type Options struct {
 	Choose  func(Call) Behaviour // nil: Default
 	Addr    string               // "" = a free loopback port
 	Slots   int                  // answers in the making at once; the rest waits, for ever. 0 = no limit
+	// PrefixCache is how many messages of conversations stay cached; what a
+	// request has of them is reported as cached input. 0 = none.
+	PrefixCache int
 	// Control lets another process script this one: POST /control takes a
 	// Behaviour, GET /control answers Counts.
 	Control bool
@@ -87,6 +90,8 @@ type Counts struct {
 	// By the last usage object of each answer that left this server.
 	ReportedInput, ReportedOutput int64
 	InFlight                      int64
+	// Words of the prompts, and those that the prefix cache had.
+	PromptWords, CachedWords int64
 }
 
 // Server is a running fake.
@@ -98,6 +103,9 @@ type Server struct {
 	http                                                                         *http.Server
 	ln                                                                           net.Listener
 	calls, streams, completed, failed, aborted, in, out, repIn, repOut, inflight atomic.Int64
+
+	promptWords, cachedWords atomic.Int64
+	prefixes                 *prefixes
 
 	slots   chan struct{}
 	journal sync.Mutex
@@ -122,6 +130,9 @@ func Start(o Options) (*Server, error) {
 	s := &Server{opt: o, ln: ln, byModel: map[string]int64{}}
 	if o.Slots > 0 {
 		s.slots = make(chan struct{}, o.Slots)
+	}
+	if o.PrefixCache > 0 {
+		s.prefixes = newPrefixes(o.PrefixCache)
 	}
 	s.ready.Store(true)
 	s.behaviour.Store(&o.Default)
@@ -154,7 +165,8 @@ func (s *Server) OnCall(f func(Call, http.Header)) { s.mu.Lock(); s.onCall = f; 
 // Counts returns the books as they are now.
 func (s *Server) Counts() Counts {
 	return Counts{s.calls.Load(), s.streams.Load(), s.completed.Load(), s.failed.Load(), s.aborted.Load(),
-		s.in.Load(), s.out.Load(), s.repIn.Load(), s.repOut.Load(), s.inflight.Load()}
+		s.in.Load(), s.out.Load(), s.repIn.Load(), s.repOut.Load(), s.inflight.Load(),
+		s.promptWords.Load(), s.cachedWords.Load()}
 }
 
 // Models returns how many calls named each model.

@@ -24,8 +24,9 @@ type request struct {
 	Format    *struct {
 		Type string `json:"type"`
 	} `json:"response_format"`
-	Encoding string          `json:"encoding_format"`
-	Input    json.RawMessage `json:"input"`
+	Encoding string            `json:"encoding_format"`
+	Input    json.RawMessage   `json:"input"`
+	Messages []json.RawMessage `json:"messages"`
 	Options  *struct {
 		IncludeUsage bool `json:"include_usage"`
 		Continuous   bool `json:"continuous_usage_stats"`
@@ -117,6 +118,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, api string) {
 	}
 	a := &answer{s: s, req: req, b: b, api: api, in: inputTokens(body), w: w, r: r}
 	a.fl, _ = w.(http.Flusher)
+	if s.prefixes != nil {
+		words, cached := s.prefixes.lookup(req.Messages)
+		s.promptWords.Add(int64(words))
+		s.cachedWords.Add(int64(cached))
+		a.b.Cached = min(cached, a.in)
+	}
 	a.plan()
 	if s.slots != nil {
 		select {
