@@ -104,6 +104,10 @@ func cloneUpstream(u Upstream) Upstream {
 	u.Price = clonePrice(u.Price)
 	u.TLS, u.Warmup, u.GPU = ptr(u.TLS), ptr(u.Warmup), ptr(u.GPU)
 	u.ColdStart, u.SlowStart, u.Drained = ptr(u.ColdStart), ptr(u.SlowStart), slices.Clone(u.Drained)
+	if h := ptr(u.Hedge); h != nil {
+		h.Min = ptr(h.Min)
+		u.Hedge = h
+	}
 	if l := ptr(u.Limits); l != nil {
 		l.QueueTimeout = ptr(l.QueueTimeout)
 		u.Limits = l

@@ -43,6 +43,7 @@ type Upstream struct {
 	Warmup          *Warmup    `json:"warmup,omitempty"`
 	SlowStart       *Duration  `json:"slow_start,omitempty"` // 10s
 	ColdStart       *ColdStart `json:"cold_start,omitempty"`
+	Hedge           *Hedge     `json:"hedge,omitempty"`
 	Drained         []string   `json:"drained,omitempty"` // base URLs of endpoints, or "*"; set by :drain
 	Stream          *Stream    `json:"stream,omitempty"`
 	GPU             *GPU       `json:"gpu,omitempty"`              // kept for GPU cost: see docs/ARCHITECTURE.md, seams
@@ -90,6 +91,11 @@ type (
 	ColdStart struct {
 		MaxWait Duration `json:"max_wait"`
 		Wake    string   `json:"wake,omitempty"` // URL that is POSTed to when requests wait
+	}
+	Hedge struct {
+		Quantile float64   `json:"quantile"`            // of the upstream's TTFT
+		Min      *Duration `json:"min,omitempty"`       // 1s
+		MaxShare float64   `json:"max_share,omitempty"` // 0.05
 	}
 	GPU struct {
 		Count         int    `json:"count,omitempty"`

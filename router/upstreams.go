@@ -52,6 +52,9 @@ func upstreamConfig(u *Upstream) upstream.Config {
 	if s := u.ColdStart; s != nil {
 		c.ColdStart = upstream.ColdStart{MaxWait: time.Duration(s.MaxWait), Wake: s.Wake}
 	}
+	if h := u.Hedge; h != nil {
+		c.Hedge = upstream.Hedge{Quantile: h.Quantile, Min: orOff(h.Min), MaxShare: h.MaxShare}
+	}
 	c.SlowStart, c.Drained = orOff(u.SlowStart), slices.Clone(u.Drained)
 	if t := u.Timeouts; t != nil {
 		c.Timeouts = upstream.Timeouts{

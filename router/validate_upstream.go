@@ -152,6 +152,9 @@ func (c *checker) upstreamTimes(path string, u *Upstream) {
 		check("/cold_start/max_wait", &u.ColdStart.MaxWait)
 	}
 	check("/slow_start", u.SlowStart)
+	if u.Hedge != nil {
+		check("/hedge/min", u.Hedge.Min)
+	}
 }
 
 func (c *checker) upstreamNumbers(path string, u *Upstream) {
@@ -174,6 +177,7 @@ func (c *checker) upstreamNumbers(path string, u *Upstream) {
 	if u.Warmup != nil {
 		check("/warmup/requests", u.Warmup.Requests, 1000)
 	}
+	c.hedge(path+"/hedge", u.Hedge)
 	c.coldStart(path+"/cold_start", u.ColdStart)
 	if g := u.GPU; g != nil {
 		check("/gpu/count", g.Count, 100_000)
@@ -182,6 +186,18 @@ func (c *checker) upstreamNumbers(path string, u *Upstream) {
 				c.add(path+"/gpu/usd_per_gpu_hour", "price_invalid", "want a decimal string in USD with at most 6 decimals, like \"2.50\"")
 			}
 		}
+	}
+}
+
+func (c *checker) hedge(path string, h *Hedge) {
+	if h == nil {
+		return
+	}
+	if !(h.Quantile >= 0.5 && h.Quantile < 1) {
+		c.add(path+"/quantile", "out_of_range", "want a quantile of the time to first token from 0.5 to below 1, like 0.95; leave hedge out to switch it off")
+	}
+	if !(h.MaxShare >= 0 && h.MaxShare <= 0.5) {
+		c.add(path+"/max_share", "out_of_range", "want the share of requests that may be sent twice, from 0 to 0.5")
 	}
 }
 

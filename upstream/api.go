@@ -27,6 +27,7 @@ type Config struct {
 	SlowStart   time.Duration // 0 = 10 s, negative off: how long a recovered endpoint's share grows
 	ColdStart   ColdStart
 	Drained     []string // base URLs of endpoints that get no new calls; "*" is all of them
+	Hedge       Hedge
 	DenyFields  []string // nil = the dialect's defaults, empty = none
 	ReqHeaders  []string // additions to the request allow-list, lower case
 	RespHeaders []string // additions to the response allow-list, lower case
@@ -53,6 +54,14 @@ type Limits struct {
 type ColdStart struct {
 	MaxWait time.Duration // 0 = it fails at once
 	Wake    string        // URL that is POSTed to, once for all who wait; "" = none
+}
+
+// Hedge sends a second call to another endpoint when the first has not begun
+// to answer in time; the zero value never does.
+type Hedge struct {
+	Quantile float64       // of the upstream's own TTFT, such as 0.95; 0 = off
+	Min      time.Duration // never earlier than that
+	MaxShare float64       // of the requests; 0 = 0.05
 }
 
 // Readiness is how an endpoint is checked.

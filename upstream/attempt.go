@@ -33,6 +33,7 @@ type call struct {
 	stream *wire.Stream // not nil once the answer is an event stream
 	again  bool         // this send replaces one that met a stale connection
 	turn   guard.Turn   // of the endpoint's breaker
+	early  *early       // of the answer, read already; nil = none
 
 	sentAt atomic.Int64 // nanoseconds since the exchange's start; 0 = not yet
 
@@ -49,8 +50,8 @@ func (x *exchange) try(a *Attempt, ep *endpoint, turn guard.Turn, again bool) ve
 	c := &call{x: x, u: a.Target.Upstream, ep: ep, set: ep.set.Load(), att: a, again: again, turn: turn}
 	x.addTried(ep)
 	ep.inflight.Add(1)
-	defer ep.inflight.Add(-1)
-	defer c.turn.End(guard.Neutral) // if it panics
+	defer func() { c.ep.inflight.Add(-1) }() // a hedge may have become the attempt
+	defer c.turn.End(guard.Neutral)          // if it panics
 
 	stop := context.AfterFunc(x.ctx, func() { c.end(context.Cause(x.ctx)) })
 	x.w.mu.Lock()
@@ -69,7 +70,7 @@ func (x *exchange) try(a *Attempt, ep *endpoint, turn guard.Turn, again bool) ve
 	c.turn.End(c.judgement(v))
 	c.coolDown(v)
 	if !v.repeat {
-		ep.report(v.outcome, time.Now())
+		c.ep.report(v.outcome, time.Now())
 	}
 	return v
 }
@@ -114,7 +115,7 @@ func (c *call) send() verdict {
 		Fields: c.u.requestFields(c.fields[:0], r.Header, id),
 		Body:   body, Fresh: c.again, Sent: c.leaving,
 	}
-	resp, err := c.set.carrier.Do(c, &c.out)
+	resp, err := c.dispatch()
 	c.left()
 	if err != nil {
 		return c.unsent(err)

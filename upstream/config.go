@@ -22,6 +22,8 @@ const (
 	defaultUp           = 2
 	defaultQueueTimeout = 10 * time.Second
 	defaultSlowStart    = 10 * time.Second
+	defaultHedgeMin     = time.Second
+	defaultHedgeShare   = 0.05
 )
 
 // drainAll in Config.Drained stands for every endpoint.
@@ -100,6 +102,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	orDefault(&c.Limits.QueueTimeout, defaultQueueTimeout)
 	orDefault(&c.SlowStart, defaultSlowStart)
+	orDefault(&c.Hedge.Min, defaultHedgeMin)
+	if c.Hedge.MaxShare == 0 {
+		c.Hedge.MaxShare = defaultHedgeShare
+	}
 	if c.DenyFields == nil {
 		c.DenyFields = wire.DenyDefaults(c.Dialect)
 	}

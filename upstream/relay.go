@@ -45,6 +45,10 @@ func (c *call) answer() verdict {
 
 // next waits for more of the answer; what it returns holds until the next call.
 func (c *call) next() ([]byte, error) {
+	if e := c.early; e != nil {
+		c.early = nil
+		return e.p, e.err
+	}
 	p, err := c.resp.Body.Next()
 	if len(p) > 0 {
 		c.x.w.touch()

@@ -64,13 +64,28 @@ func (s *speed) read(now time.Time) Speed {
 	for _, n := range s.tokens {
 		total += n
 	}
-	return Speed{TokensPerSecond: float64(total) / speedSpan, TTFT50: s.quantile(0.5), TTFT95: s.quantile(0.95)}
+	return Speed{TokensPerSecond: float64(total) / speedSpan, TTFT50: first(s.quantile(0.5)), TTFT95: first(s.quantile(0.95))}
 }
 
-// quantile is that of the times to first token, 0 without any. mu is held.
-func (s *speed) quantile(q float64) time.Duration {
+func first(d time.Duration, _ uint64) time.Duration { return d }
+
+// leastSamples is how many times to first token usual needs.
+const leastSamples = 20
+
+// usual is a quantile of the times to first token of late; ok is false while
+// there are too few.
+func (s *speed) usual(q float64, now time.Time) (d time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(now)
+	d, n := s.quantile(q)
+	return d, n >= leastSamples
+}
+
+// quantile is that of the times to first token, 0 without any, and how many
+// there are. mu is held.
+func (s *speed) quantile(q float64) (d time.Duration, n uint64) {
 	var sums [speedClasses]uint64
-	var n uint64
 	for i := range s.ttft {
 		for c, k := range s.ttft[i] {
 			sums[c] += uint64(k)
@@ -80,11 +95,11 @@ func (s *speed) quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(n)))
 	for c, k := range sums {
 		if k > 0 && rank <= k {
-			return middleOf(c)
+			return middleOf(c), n
 		}
 		rank -= min(rank, k)
 	}
-	return 0
+	return 0, n
 }
 
 // classOf finds the class of a time: the whole powers of two, and quarters in

@@ -114,7 +114,7 @@ func TestChaos(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); l.run(ctx, seed) }()
 	l.now.Store(&phase{name: "one of three"})
-	happened := oneOfThree(t, rand.New(rand.NewPCG(seed, 1)), [][]*replica{control, canary}, d*7/10)
+	happened := oneOfThree(t, gs, rand.New(rand.NewPCG(seed, 1)), [][]*replica{control, canary}, d*7/10)
 
 	eventually(t, 20*time.Second, "every replica is ready again", func() bool { return readyEndpoints(gs) == len(gs)*len(all) })
 	l.now.Store(&phase{name: "no canary"})
@@ -152,8 +152,9 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// oneOfThree makes one replica of each variant fail at a time, for d.
-func oneOfThree(t *testing.T, r *rand.Rand, groups [][]*replica, d time.Duration) string {
+// oneOfThree makes one replica of each variant fail at a time, for d. The next
+// fails when the one before gets calls again.
+func oneOfThree(t *testing.T, gs []*gateway, r *rand.Rand, groups [][]*replica, d time.Duration) string {
 	var log strings.Builder
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		var undo []func()
@@ -167,7 +168,7 @@ func oneOfThree(t *testing.T, r *rand.Rand, groups [][]*replica, d time.Duration
 		for _, f := range undo {
 			f()
 		}
-		time.Sleep(2500 * time.Millisecond) // it comes back before the next fails
+		eventually(t, 40*time.Second, "every replica gets calls again", func() bool { return serving(gs) == len(gs)*len(groups)*len(groups[0]) })
 	}
 	return log.String()
 }
@@ -274,23 +275,35 @@ func urlsOf(list []*replica) string {
 	return strings.Join(q, ", ")
 }
 
-func readyEndpoints(gs []*gateway) (n int) {
+func readyEndpoints(gs []*gateway) int { n, _ := standing(gs); return n }
+
+// serving counts the endpoints that nothing keeps calls away from.
+func serving(gs []*gateway) int { _, n := standing(gs); return n }
+
+func standing(gs []*gateway) (ready, serving int) {
 	for _, g := range gs {
 		var out struct {
 			Status map[string]struct {
-				Endpoints []struct{ Ready bool }
+				Endpoints []struct {
+					Ready     bool
+					Breaker   struct{ State string }
+					CoolUntil time.Time `json:"cool_until"`
+				}
 			}
 		}
 		g.admin("GET", "/upstreams", "", &out)
 		for _, u := range out.Status {
 			for _, e := range u.Endpoints {
 				if e.Ready {
-					n++
+					ready++
+					if e.Breaker.State == "closed" && time.Now().After(e.CoolUntil) {
+						serving++
+					}
 				}
 			}
 		}
 	}
-	return n
+	return ready, serving
 }
 
 var totalRE = regexp.MustCompile(`total (\d+)`)

@@ -20,6 +20,7 @@ type Budget struct {
 	second   int64 // Unix, of the newest bucket
 	requests [seconds]int
 	retries  [seconds]int
+	hedges   [seconds]int
 }
 
 // Request counts a request.
@@ -46,12 +47,30 @@ func (b *Budget) Retry(now time.Time) bool {
 	return true
 }
 
+// Hedge takes one call beside another, of at most that share of the requests.
+func (b *Budget) Hedge(now time.Time, share float64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.turn(now)
+	var requests, hedges int
+	for j := range seconds {
+		requests += b.requests[j]
+		hedges += b.hedges[j]
+	}
+	if float64(hedges+1) > share*float64(requests) {
+		return false
+	}
+	b.hedges[i]++
+	return true
+}
+
 // turn empties the buckets of the seconds that have passed and returns now's.
 func (b *Budget) turn(now time.Time) int {
 	s := now.Unix()
 	for n := 0; b.second < s && n < seconds; n++ {
 		b.second = max(b.second+1, s-seconds+1)
-		b.requests[b.second%seconds], b.retries[b.second%seconds] = 0, 0
+		i := b.second % seconds
+		b.requests[i], b.retries[i], b.hedges[i] = 0, 0, 0
 	}
 	return int(b.second % seconds)
 }
