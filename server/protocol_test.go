@@ -135,7 +135,13 @@ func TestCancelInEveryProtocol(t *testing.T) {
 				leave()
 				resp.Body.Close()
 			} else {
-				time.AfterFunc(50*time.Millisecond, leave)
+				calls := up.Counts().Calls
+				go func() { // when the request is there, not while it is on its way
+					for up.Counts().Calls == calls && ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+					leave()
+				}()
 				if resp, err := postTo(ctx, c, base, ask("[[fault:hang]]", false)); err == nil {
 					resp.Body.Close()
 					t.Fatal("a hanging request was answered")

@@ -309,6 +309,13 @@ const cases = {
     const page = await open('/upstreams');
     await page.getByText('1 of 1 ready').first().waitFor();
     assert.ok((await page.locator('#list').innerText()).includes(KEY), 'an upstream names its experiment');
+    for (const [verb, state, drained] of [['Drain…', 'Drained', true], ['Enable…', 'Ready', false]]) {
+      const name = (await page.locator(`button[aria-label^="${verb} http"]`).first().getAttribute('data-upstream'));
+      await page.locator(`button[aria-label^="${verb} http"]`).first().click();
+      await page.getByRole('dialog').locator('[data-confirm]').click();
+      await page.locator(`section[aria-labelledby="u-${name}"]`).getByText(state, { exact: true }).waitFor();
+      assert.equal((await api('GET', `/upstreams/${name}/status`)).body.endpoints[0].drained, drained, `${verb} ${name}`);
+    }
     await page.keyboard.press('g');
     await page.keyboard.press('a');
     await page.waitForURL('**/ui/audit');

@@ -96,7 +96,7 @@ function endpoints(u, status) {
       h('td', { title: when(e.since) }, ago(e.since)), h('td', { class: 'num' }, count(e.in_flight)),
       h('td', { class: 'num' }, e.ttft ? `${seconds(e.ttft.p50_ms / 1000)} / ${seconds(e.ttft.p95_ms / 1000)}` : NONE), h('td', { class: 'num' }, e.output_tokens_per_second > 0 ? count(Math.round(e.output_tokens_per_second)) : NONE),
       h('td', { class: 'num' }, engine), h('td', null, failed),
-      h('td', { class: 'end' }, e.drained ? button('Enable…', `Enable ${e.url}`, 'enable', u.name, e.url) : button('Drain…', `Drain ${e.url}`, 'drain', u.name, e.url, e.in_flight)));
+      h('td', { class: 'end' }, e.drained ? button('Enable…', `Enable… ${e.url}`, 'enable', u.name, e.url) : button('Drain…', `Drain… ${e.url}`, 'drain', u.name, e.url, e.in_flight)));
   });
   const num = (text) => ({ text, num: true });
   return tableRegion(`Endpoints of ${u.name}`, ['Endpoint', 'State', 'Since', num('In flight'), num('TTFT p50 / p95'), num('Tokens/s'), num('Engine runs / waits'), 'Last error', 'Action'], rows, 'endpoints');
@@ -113,8 +113,8 @@ function panel({ u, status, queue: q, error }, experiments, models) {
   return h('section', { class: 'panel', 'aria-labelledby': `u-${u.name}` },
     h('div', { class: 'panel-head' }, h('h2', { id: `u-${u.name}` }, u.name), chip(all ? 'good' : ready ? 'warn' : 'bad', all ? 'check' : 'warn', `${ready} of ${status.length} ready`),
       h('span', { class: 'hint' }, u.dialect || 'openai', ' · ', queue(q)), h('span', { class: 'spring' }), h('span', { class: 'hint' }, usedBy(u.name, experiments, models)),
-      button('Probe now', `Probe ${u.name} now`, 'probe', u.name),
-      u.drained?.includes('*') ? button('Enable all…', `Enable ${u.name}`, 'enable', u.name) : button('Drain all…', `Drain ${u.name}`, 'drain', u.name, undefined, q?.in_flight ?? 0)),
+      button('Probe now', `Probe now: ${u.name}`, 'probe', u.name),
+      u.drained?.includes('*') ? button('Enable all…', `Enable all… of ${u.name}`, 'enable', u.name) : button('Drain all…', `Drain all… of ${u.name}`, 'drain', u.name, undefined, q?.in_flight ?? 0)),
     error ? errorState(error) : endpoints(u, status),
     h('p', { class: 'hint pad' }, price(u.price), u.credential && [' · credential ', h('code', null, u.credential)]));
 }
