@@ -38,6 +38,8 @@ type call struct {
 	sentAt atomic.Int64 // nanoseconds since the exchange's start; 0 = not yet
 
 	askedUsage, askedEach bool // injected, not the client's
+
+	before, after *call // among the calls of an endpoint
 }
 
 // errOver ends what is left of an attempt.
@@ -49,6 +51,8 @@ var errOver = errors.New("the attempt is over")
 func (x *exchange) try(a *Attempt, ep *endpoint, turn guard.Turn, again bool) verdict {
 	c := &call{x: x, u: a.Target.Upstream, ep: ep, set: ep.set.Load(), att: a, again: again, turn: turn}
 	x.addTried(ep)
+	ep.calls.add(c)
+	defer ep.calls.remove(c)
 	ep.inflight.Add(1)
 	defer func() { c.ep.inflight.Add(-1) }() // a hedge may have become the attempt
 	defer c.turn.End(guard.Neutral)          // if it panics

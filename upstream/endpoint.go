@@ -91,6 +91,7 @@ type endpoint struct {
 
 	guard    *guard.Guard
 	inflight atomic.Int64
+	calls    calls
 	lastOK   atomic.Int64 // Unix nanoseconds of the last sign of life from a call
 	alarmAt  atomic.Int64 // Unix nanoseconds of the last credential alarm
 

@@ -83,6 +83,9 @@ func (w *watcher) check(ctx context.Context) time.Duration {
 	}
 	if e.apply(r, set, started, time.Now()) {
 		w.tell()
+		if hangs := r.state == stateUnreachable || r.state == stateAsleep; hangs && set.roster.others(e) {
+			e.free()
+		}
 	}
 	if !e.ready.Load() && r.state != stateReady {
 		w.forget()

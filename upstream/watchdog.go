@@ -21,6 +21,7 @@ var (
 	errFirstByte = &timeoutError{"first byte"}
 	errBetween   = &timeoutError{"between bytes"}
 	errTotal     = &timeoutError{"total"}
+	errHung      = &timeoutError{"its check had no answer either, or said that it sleeps"}
 )
 
 // watchdog is the one timer of a request. It enforces the attempt's time-outs
