@@ -204,6 +204,34 @@ func TestSlowStartWhen(t *testing.T) {
 	})
 }
 
+// A breaker that closes gives the share back slowly, among others.
+func TestSlowStartAfterBreaker(t *testing.T) {
+	for n, want := range map[int]float64{1: 1, 2: 0.1} {
+		synctest.Test(t, func(t *testing.T) {
+			u := fleet(n, Config{SlowStart: 10 * time.Second})
+			e := u.endpoints()[0]
+			end := func(times int, r guard.Result) {
+				for range times {
+					turn, ok := e.guard.Begin(time.Now())
+					if !ok {
+						t.Fatal("the breaker has no turn")
+					}
+					turn.End(r)
+				}
+			}
+			end(5, guard.Failure)
+			if e.guard.Available(time.Now()) || e.status().Breaker != guard.Open {
+				t.Fatalf("%+v", e.status())
+			}
+			time.Sleep(10 * time.Second)
+			end(3, guard.Success)
+			if s := e.status(); s.Breaker != guard.Closed || s.Weight != want {
+				t.Errorf("of %d: breaker %s, weight %v", n, s.Breaker, s.Weight)
+			}
+		})
+	}
+}
+
 // An endpoint that is drained gets no new calls, and those in flight end.
 func TestDrain(t *testing.T) {
 	goOn := make(chan struct{})

@@ -194,6 +194,46 @@ func TestColdStartOrNot(t *testing.T) {
 	})
 }
 
+// Enabling a drained endpoint ends a cold period as well as one that comes up:
+// the next has its own wake-up call.
+func TestColdStartEndsByEnable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		serve := func(up bool) {
+			s.on(func(_ context.Context, r *h1.Request) (int, string, error) {
+				if !up || r.URL.Host == "b" {
+					return 0, "", &h1.DialError{Err: syscall.ECONNREFUSED}
+				}
+				return 200, okBody, nil
+			})
+		}
+		serve(true)
+		c := Config{Name: "a", Dialect: wire.TGI, Endpoints: []string{"http://a", "http://b"}, Drained: []string{"http://a"},
+			ColdStart: ColdStart{MaxWait: time.Minute, Wake: "http://wake"}}
+		p, ups := poolWith(t, s.options(), c)
+		defer p.Close()
+		var calls atomic.Int64
+		ups["a"].room.post = func(string) { calls.Add(1) }
+		wait := func(u *Upstream, what string, want int64) {
+			t.Helper()
+			if res, _ := do(t, p, request(t, chatBody, to(u))); res.Outcome != Success || calls.Load() != want {
+				t.Errorf("%s: %s after %d wake-ups, want %d", what, res.Outcome, calls.Load(), want)
+			}
+		}
+		c.Drained = nil
+		time.AfterFunc(time.Second, func() {
+			if _, err := p.Apply([]Config{c}); err != nil {
+				t.Error(err)
+			}
+		})
+		wait(ups["a"], "drained", 1)
+		serve(false)
+		time.Sleep(20 * time.Second)
+		time.AfterFunc(time.Second, func() { serve(true) })
+		wait(ups["a"], "shut down", 2)
+	})
+}
+
 // A stopped check is for panic mode, a refused one is a server that was shut
 // down, where requests may wait for it.
 func TestColdStartAndPanic(t *testing.T) {

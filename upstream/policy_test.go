@@ -24,7 +24,6 @@ func turnsOf(n, turns int) string {
 // conversations spread, and one that goes away moves its own only.
 func TestPrefixKeepsConversations(t *testing.T) {
 	t.Parallel()
-	var list []*fakellm.Server
 	c := Config{Name: "a", Balance: balancePref}
 	for range 3 {
 		s, err := fakellm.Start(fakellm.Options{Default: fakellm.Behaviour{Tokens: 1}})
@@ -32,7 +31,6 @@ func TestPrefixKeepsConversations(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		list = append(list, s)
 		c.Endpoints = append(c.Endpoints, s.URL())
 	}
 	p, ups := pool(t, c)

@@ -103,7 +103,7 @@ func (p *Pool) Apply(cfgs []Config) (map[string]*Upstream, error) {
 			}
 		}
 		u.roster.relist()
-		u.room.stir(false)
+		u.room.stir(u.Ready())
 		l := u.cfg.Limits
 		u.gate.Set(admit.Limits{MaxInFlight: l.MaxInFlight, MaxQueue: l.MaxQueue, Timeout: l.QueueTimeout})
 	}
