@@ -96,12 +96,13 @@ func postTo(ctx context.Context, c *http.Client, base, body string) (*http.Respo
 	return c.Do(req)
 }
 
-// TestLongStreams: a stream far longer than every deadline of the server
+// TestLongStreams: a stream far longer than every deadline of the server, with
+// pauses that are longer too,
 // arrives whole, in every protocol (scenario write_timeout).
 func TestLongStreams(t *testing.T) {
 	t.Parallel()
 	eachProtocol(t, func(t *testing.T, _ *fakellm.Server, base string, c *http.Client) {
-		resp, err := postTo(t.Context(), c, base, ask("[[tokens:30 gap:60ms]]", true))
+		resp, err := postTo(t.Context(), c, base, ask("[[tokens:4 gap:700ms]]", true))
 		if err != nil {
 			t.Fatal(err)
 		}

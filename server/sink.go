@@ -53,13 +53,17 @@ func (k *sink) Write(p []byte) error {
 		k.deadline = now.Add(k.renew)
 		k.rc.SetWriteDeadline(k.deadline)
 	}
-	if _, err := k.w.Write(p); err != nil {
-		return err
+	_, err := k.w.Write(p)
+	if err == nil && k.stream {
+		err = k.rc.Flush()
 	}
-	if !k.stream {
-		return nil
+	if k.x.r.ProtoMajor >= 2 {
+		// There the deadline is a timer that resets the stream also while nothing
+		// is written: an upstream may well be silent for longer.
+		k.deadline = time.Time{}
+		k.rc.SetWriteDeadline(k.deadline)
 	}
-	return k.rc.Flush()
+	return err
 }
 
 // FailInBand writes the error event of a stream that has begun.
