@@ -139,39 +139,48 @@ func (u *Upstream) begin(q ask, ep *endpoint, now time.Time) (guard.Turn, *endpo
 }
 
 // unavailable is the verdict when no endpoint may be called: all have asked to
-// be left alone for a while, or have failed too often, or none is ready.
-func (u *Upstream) unavailable(now time.Time) verdict {
-	var cool, broken time.Time
-	earlier := func(t *time.Time, at time.Time) {
-		if !at.IsZero() && (t.IsZero() || at.Before(*t)) {
-			*t = at
-		}
-	}
-	waiting, failing := false, false
+// be left alone for a while, or some have failed too often, or none is ready.
+func (u *Upstream) unavailable(q ask, now time.Time) verdict {
+	var next time.Time // when the first of them may be called again
+	all, cooling, failing := 0, 0, 0
+	picky := u.roster.listed(q.model)
 	for _, e := range u.endpoints() {
-		if !e.open() {
+		if !e.open() || picky && e.lacks(q.model) {
 			continue
 		}
+		all++
 		s := e.guard.State(now)
-		earlier(&cool, s.CoolUntil)
-		earlier(&broken, s.Until)
-		waiting = waiting || !s.CoolUntil.IsZero() && e.guard.Passes(now)
-		failing = failing || s.Breaker != guard.Closed
-	}
-	switch {
-	case waiting:
-		f := &Failure{Status: http.StatusTooManyRequests, Code: string(UpRateLimited), Type: typeRateLimit,
-			Message: "The model's servers ask for a pause.", RetryAfter: seconds(cool.Sub(now))}
-		return verdict{outcome: UpRateLimited, fail: f}
-	case failing:
-		f := madeFailure(NoEndpoint)
-		f.Message, f.NoRetry = "Every server for this model keeps failing. Try again later.", true
-		if broken.After(now) {
-			f.RetryAfter = seconds(broken.Sub(now))
+		at := s.CoolUntil
+		switch {
+		case s.Breaker != guard.Closed:
+			failing++
+			if s.Until.After(at) {
+				at = s.Until
+			}
+		case !at.IsZero():
+			cooling++
 		}
-		return verdict{outcome: NoEndpoint, fail: f}
+		if at.After(now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
 	}
-	return verdict{outcome: NoEndpoint, fail: madeFailure(NoEndpoint)}
+	f := madeFailure(NoEndpoint)
+	switch {
+	case all > 0 && cooling == all:
+		f = &Failure{Status: http.StatusTooManyRequests, Code: string(UpRateLimited), Type: typeRateLimit,
+			Message: "The model's servers ask for a pause."}
+	case cooling > 0:
+		f.Message = "The servers for this model fail or ask for a pause. Try again later."
+	case failing > 0:
+		f.Message, f.NoRetry = "Every server for this model keeps failing. Try again later.", true
+	}
+	if !next.IsZero() {
+		f.RetryAfter = seconds(next.Sub(now))
+	}
+	if f.Status == http.StatusTooManyRequests {
+		return verdict{outcome: UpRateLimited, fail: f}
+	}
+	return verdict{outcome: NoEndpoint, fail: f}
 }
 
 // The back-off before a request's second retry; the first goes to a fresh

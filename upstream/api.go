@@ -118,7 +118,7 @@ type Request struct {
 	Deadline  time.Time   // the client's own, for the whole request; zero = none
 	// Next is asked immediately before every attempt, the first one too, from
 	// Do's own goroutine, and returns the target to use now; it re-reads kill
-	// flags. n counts the answers given so far, from 0. last is how the call
+	// flags. It never runs while the Sink is called. n counts the answers given so far, from 0. last is how the call
 	// before ended: nil at n 0, Outcome NoEndpoint and Endpoint "" when the
 	// target had no ready endpoint. same is true when last's target may be tried
 	// again (another endpoint is there, or a stale connection is replaced):

@@ -53,12 +53,10 @@ func (x *exchange) run() {
 
 // nextTarget asks for the target of the next attempt.
 func (x *exchange) nextTarget(c *course) (t Target, reason string, ok bool) {
-	t, reason, ok = x.req.Next(c.n, c.last, c.same)
-	c.n++
+	t, reason, ok = x.next(c, c.same)
 	if (!ok || t.Upstream == nil) && c.saved {
 		// There is no fallback to save the last attempt for.
-		t, reason, ok = x.req.Next(c.n, c.last, true)
-		c.n++
+		t, reason, ok = x.next(c, true)
 	}
 	c.saved = false
 	if c.why != "" && reason == reasonRetry {
@@ -66,6 +64,16 @@ func (x *exchange) nextTarget(c *course) (t Target, reason string, ok bool) {
 	}
 	c.why = ""
 	return t, reason, ok && t.Upstream != nil
+}
+
+// next asks Next. A keep-alive comment that opens the response meanwhile would
+// tell the client what is just being decided: it waits for w.mu.
+func (x *exchange) next(c *course, same bool) (t Target, reason string, ok bool) {
+	x.w.mu.Lock()
+	defer x.w.mu.Unlock() // also when Next panics
+	t, reason, ok = x.req.Next(c.n, c.last, same)
+	c.n++
+	return t, reason, ok
 }
 
 // call makes one attempt at t; false ends the loop.
@@ -129,7 +137,7 @@ func (x *exchange) without(c *course, a *Attempt, cold bool, reason string) (on 
 	}
 	a.Outcome, a.Free = NoEndpoint, false
 	if x.last.outcome == "" || x.last.outcome == NoEndpoint {
-		x.last = a.Target.Upstream.unavailable(a.Start)
+		x.last = a.Target.Upstream.unavailable(x.ask(&a.Target), a.Start)
 	}
 	c.last, c.same = x.record(a), false
 	x.limited = x.limited && x.last.outcome == UpRateLimited
