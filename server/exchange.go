@@ -212,7 +212,7 @@ func (x *exchange) do(body []byte, release func()) {
 	k := &sink{x: x, w: x.w, rc: http.NewResponseController(x.w), renew: x.s.cfg.WriteTimeout}
 	req := upstream.Request{
 		API: x.api, Head: x.head, Body: body, Header: x.r.Header, RequestID: x.id,
-		Next: x.next, Sent: x.sent, Key: x.caller(), Deadline: x.deadline,
+		Next: x.next, Beside: x.beside, Sent: x.sent, Key: x.caller(), Deadline: x.deadline,
 		KeepAliveBefore: x.cur.KeepAliveBefore, KeepAliveAfter: x.cur.KeepAlive,
 	}
 	if x.plan.Model.EchoPublic {

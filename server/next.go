@@ -70,16 +70,43 @@ func (x *exchange) decided(now *router.Table, n int, v *router.CompiledVariant, 
 	}
 }
 
+// beside is asked before a second call is sent beside the one under way
+// (upstream.Request.Beside): whether the table that is current now still has the
+// variant that it is for. What next decided stays as it is.
+func (x *exchange) beside(upstream.Target) (left func(), ok bool) {
+	if !x.giveUp.IsZero() && time.Now().After(x.giveUp) {
+		return nil, false
+	}
+	now, e := x.s.enter()
+	standing, why, _ := router.Recheck(now, &x.plan)
+	fallback := standing.Fallback
+	if why == "" {
+		standing = x.plan.Variant
+	}
+	onFallback := x.fellBack && fallback != nil && fallback.Name == x.cur.Name
+	if !onFallback && standing.Name != x.cur.Name {
+		e.leave()
+		return nil, false
+	}
+	return e.leave, true
+}
+
 // enter counts the attempt to come under the revision that is current, and
-// returns its table. The second look makes sure that whoever waits for older
-// attempts after a swap has seen this one.
+// returns its table.
 func (x *exchange) enter() *router.Table {
+	now, e := x.s.enter()
+	x.epoch.Store(e)
+	return now
+}
+
+// enter counts an attempt under the revision that is current. The second look
+// makes sure that whoever waits for older attempts after a swap has seen it.
+func (s *Server) enter() (*router.Table, *epoch) {
 	for {
-		now := x.s.cfg.Live.Load()
-		e := x.s.epochs.enter(now.Revision)
-		if x.s.cfg.Live.Load() == now {
-			x.epoch.Store(e)
-			return now
+		now := s.cfg.Live.Load()
+		e := s.epochs.enter(now.Revision)
+		if s.cfg.Live.Load() == now {
+			return now, e
 		}
 		e.leave()
 	}

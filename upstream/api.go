@@ -127,6 +127,12 @@ type Request struct {
 	// with the last failure; but the last attempt is offered to a fallback first,
 	// and if there is none Next is asked again with same true. reason is kept in Attempt.Reason.
 	Next func(n int, last *Attempt, same bool) (t Target, reason string, ok bool)
+	// Beside, when not nil, is asked immediately before a call is sent beside the
+	// one under way (Config.Hedge), from Do's own goroutine: whether t, which is
+	// that call's target, is still what Next would return. It changes nothing of
+	// what Next has decided. After ok true left is called once, from any goroutine,
+	// when the first byte is about to leave or the call has failed to be sent.
+	Beside func(t Target) (left func(), ok bool)
 	// EchoModel, when set, replaces the model in answers (echo_public_model).
 	EchoModel string
 	// Release, when not nil, is called once, from Do's goroutine, when Body is

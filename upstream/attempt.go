@@ -39,7 +39,9 @@ type call struct {
 
 	askedUsage, askedEach bool // injected, not the client's
 
-	before, after *call // among the calls of an endpoint
+	entry  entry   // among the calls of the endpoint where it began
+	legs   [2]*leg // that race now; guarded by x.w.mu
+	beside *leg    // the second of them, also when the race is over
 }
 
 // errOver ends what is left of an attempt.
@@ -51,8 +53,8 @@ var errOver = errors.New("the attempt is over")
 func (x *exchange) try(a *Attempt, ep *endpoint, turn guard.Turn, again bool) verdict {
 	c := &call{x: x, u: a.Target.Upstream, ep: ep, set: ep.set.Load(), att: a, again: again, turn: turn}
 	x.addTried(ep)
-	ep.calls.add(c)
-	defer ep.calls.remove(c)
+	ep.calls.add(&c.entry, c)
+	defer ep.calls.remove(&c.entry)
 	ep.inflight.Add(1)
 	defer func() { c.ep.inflight.Add(-1) }() // a hedge may have become the attempt
 	defer c.turn.End(guard.Neutral)          // if it panics
@@ -69,7 +71,7 @@ func (x *exchange) try(a *Attempt, ep *endpoint, turn guard.Turn, again bool) ve
 
 	v := c.send()
 	a.Outcome, a.Duration = v.outcome, time.Since(a.Start)
-	c.meter(v)
+	c.meter(a, c.stream)
 	c.speedOf(a.Start.Add(a.Duration))
 	c.turn.End(c.judgement(v))
 	c.coolDown(v)
@@ -97,9 +99,9 @@ func (c *call) close(stop func() bool) {
 	}
 	c.end(errOver)
 	putBytes(c.edited)
-	if c.stream != nil {
-		c.stream.Reset(wire.StreamOptions{})
-		streamPool.Put(c.stream)
+	putStream(c.stream)
+	if l := c.beside; l != nil {
+		l.ep.calls.remove(&l.entry)
 	}
 }
 
@@ -308,25 +310,26 @@ func (c *call) alarm(status int, now time.Time) {
 		"upstream", c.u.Name(), "endpoint", c.ep.base, "status", status)
 }
 
-// meter records the tokens of the attempt. The upstream's count wins; without
-// one, what passed is estimated, if anything was generated at all.
-func (c *call) meter(v verdict) {
-	if c.stream == nil || c.att.HasUsage {
+// meter records the tokens of an attempt whose answer was s, nil without one.
+// The upstream's count wins; without one, what passed is estimated, if anything
+// was generated at all.
+func (c *call) meter(a *Attempt, s *wire.Stream) {
+	if s == nil || a.HasUsage {
 		return
 	}
-	if u, ok := c.stream.Usage(); ok {
-		c.att.Usage, c.att.HasUsage = u, true
+	if u, ok := s.Usage(); ok {
+		a.Usage, a.HasUsage = u, true
 		return
 	}
-	_, _, failed := c.stream.Error()
-	st := c.stream.Stats()
+	_, _, failed := s.Error()
+	st := s.Stats()
 	if st.Events == 0 && !st.Oversize || (failed && st.ContentEvents == 0) {
 		return
 	}
-	c.estimate(c.stream.Estimate())
+	c.estimate(a, s.Estimate())
 }
 
-func (c *call) estimate(output int64) {
-	c.att.Usage = wire.Usage{Input: wire.EstimateInput(c.size), Output: output}
-	c.att.HasUsage, c.att.Estimated = true, true
+func (c *call) estimate(a *Attempt, output int64) {
+	a.Usage = wire.Usage{Input: wire.EstimateInput(c.size), Output: output}
+	a.HasUsage, a.Estimated = true, true
 }

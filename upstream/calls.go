@@ -6,27 +6,35 @@ import "sync"
 // those which still wait for a first byte need not wait for a server that hangs.
 type calls struct {
 	mu    sync.Mutex
-	first *call
+	first *entry
 }
 
-func (l *calls) add(c *call) {
+// entry is a call's place in the list; a call with a hedge has one at each of
+// its two endpoints.
+type entry struct {
+	c             *call
+	before, after *entry
+}
+
+func (l *calls) add(n *entry, c *call) {
+	n.c = c
 	l.mu.Lock()
-	if c.after = l.first; c.after != nil {
-		c.after.before = c
+	if n.after = l.first; n.after != nil {
+		n.after.before = n
 	}
-	l.first = c
+	l.first = n
 	l.mu.Unlock()
 }
 
-func (l *calls) remove(c *call) {
+func (l *calls) remove(n *entry) {
 	l.mu.Lock()
-	if c.before == nil {
-		l.first = c.after
+	if n.before == nil {
+		l.first = n.after
 	} else {
-		c.before.after = c.after
+		n.before.after = n.after
 	}
-	if c.after != nil {
-		c.after.before = c.before
+	if n.after != nil {
+		n.after.before = n.before
 	}
 	l.mu.Unlock()
 }
@@ -35,8 +43,8 @@ func (l *calls) remove(c *call) {
 func (l *calls) list() (out []*call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for c := l.first; c != nil; c = c.after {
-		out = append(out, c)
+	for n := l.first; n != nil; n = n.after {
+		out = append(out, n.c)
 	}
 	return out
 }
@@ -49,14 +57,23 @@ func (e *endpoint) free() {
 	}
 }
 
-// hung ends the call, unless it has an answer or is no longer e's.
+// hung ends the call, unless it has an answer or is no longer e's; of two that
+// race only the one at e.
 func (c *call) hung(e *endpoint) {
 	w := &c.x.w
 	if !w.mu.TryLock() {
 		return // something is being written: it is not waiting
 	}
 	defer w.mu.Unlock()
-	if !w.answered && c.x.endpoint == e.base {
+	switch {
+	case w.answered:
+	case c.legs[0] != nil:
+		for _, l := range c.legs {
+			if l != nil && l.ep == e {
+				l.end(errHung)
+			}
+		}
+	case c.x.endpoint == e.base:
 		c.end(errHung)
 	}
 }

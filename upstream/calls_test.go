@@ -72,11 +72,11 @@ func TestHungCallsGoElsewhere(t *testing.T) {
 // The list survives whatever order calls end in.
 func TestCalls(t *testing.T) {
 	var l calls
-	a, b, c := &call{}, &call{}, &call{}
-	for _, order := range [][]*call{{a, b, c}, {c, b, a}, {b, a, c}, {b, c, a}} {
-		for _, x := range []*call{a, b, c} {
-			*x = call{}
-			l.add(x)
+	a, b, c := &entry{}, &entry{}, &entry{}
+	for _, order := range [][]*entry{{a, b, c}, {c, b, a}, {b, a, c}, {b, c, a}} {
+		for _, x := range []*entry{a, b, c} {
+			*x = entry{}
+			l.add(x, &call{})
 		}
 		for i, x := range order {
 			if got := len(l.list()); got != 3-i {

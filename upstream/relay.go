@@ -118,15 +118,28 @@ func (c *call) yield() {
 	c.x.release()
 }
 
+// newStream is what follows an event stream; putStream takes it back.
+func (c *call) newStream() *wire.Stream {
+	s := streamPool.Get().(*wire.Stream)
+	s.Reset(wire.StreamOptions{
+		API: c.x.req.API, Dialect: c.set.dialect, EchoModel: c.x.req.EchoModel,
+		StripUsage: c.askedUsage, StripChunkUsage: c.askedEach,
+	})
+	return s
+}
+
+func putStream(s *wire.Stream) {
+	if s != nil {
+		s.Reset(wire.StreamOptions{})
+		streamPool.Put(s)
+	}
+}
+
 // relayStream follows an event stream to its end. p has been read, err is how
 // that read ended.
 func (c *call) relayStream(p []byte, err error) verdict {
 	x := c.x
-	c.stream = streamPool.Get().(*wire.Stream)
-	c.stream.Reset(wire.StreamOptions{
-		API: x.req.API, Dialect: c.set.dialect, EchoModel: x.req.EchoModel,
-		StripUsage: c.askedUsage, StripChunkUsage: c.askedEach,
-	})
+	c.stream = c.newStream()
 	x.w.mu.Lock()
 	x.w.stream = c.stream
 	x.w.mu.Unlock()

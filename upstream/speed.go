@@ -123,7 +123,7 @@ func middleOf(class int) time.Duration {
 func (c *call) speedOf(now time.Time) {
 	var ttft time.Duration
 	if x := c.x; c.stream != nil && x.w.answered {
-		ttft = x.res.TTFT - x.w.begun
+		ttft = x.res.TTFT - c.att.Start.Sub(x.start) // a hedge's own, not the first call's
 	}
 	var tokens int64
 	if c.att.HasUsage {

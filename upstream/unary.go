@@ -78,7 +78,7 @@ func (c *call) countUnary(u wire.Unary) {
 		c.att.Usage, c.att.HasUsage = u.Usage, true
 		return
 	}
-	c.estimate(wire.Estimate(u.Chars, 0))
+	c.estimate(c.att, wire.Estimate(u.Chars, 0))
 }
 
 // deliver commits the answer and writes its first, perhaps only, bytes. It is
@@ -146,7 +146,7 @@ func (c *call) relayOpaque() verdict {
 	c.yield()
 	total := int64(n)
 	v := c.pass(b, func(p []byte) { total += int64(len(p)) })
-	c.estimate(wire.Estimate(total, 0))
+	c.estimate(c.att, wire.Estimate(total, 0))
 	return v
 }
 
