@@ -117,15 +117,16 @@ type Request struct {
 	Key       string      // whose request it is: the queue is fair between keys
 	Deadline  time.Time   // the client's own, for the whole request; zero = none
 	// Next is asked immediately before every attempt, the first one too, from
-	// Do's own goroutine, and returns the target to use now; it re-reads kill
-	// flags. It never runs while the Sink is called. n counts the answers given so far, from 0. last is how the call
-	// before ended: nil at n 0, Outcome NoEndpoint and Endpoint "" when the
-	// target had no ready endpoint. same is true when last's target may be tried
-	// again (another endpoint is there, or a stale connection is replaced):
-	// return that target again, or the baseline's when it has been killed. With
-	// same false return a fallback target or ok false, which ends the request
-	// with the last failure; but the last attempt is offered to a fallback first,
-	// and if there is none Next is asked again with same true. reason is kept in Attempt.Reason.
+	// Do's own goroutine and never while the Sink is called, and returns the
+	// target to use now; it re-reads kill flags. n counts the answers given so
+	// far, from 0. last is how the call before ended: nil at n 0, Outcome
+	// NoEndpoint and Endpoint "" when the target had no ready endpoint. same is
+	// true when last's target may be tried again (another endpoint is there, or a
+	// stale connection is replaced): return that target again, or the baseline's
+	// when it has been killed. With same false return a fallback target or ok
+	// false, which ends the request with the last failure; but the last attempt
+	// is offered to a fallback first, and if there is none Next is asked again
+	// with same true. reason is kept in Attempt.Reason.
 	Next func(n int, last *Attempt, same bool) (t Target, reason string, ok bool)
 	// Beside, when not nil, is asked immediately before a call is sent beside the
 	// one under way (Config.Hedge), from Do's own goroutine: whether t, which is

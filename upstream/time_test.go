@@ -172,7 +172,8 @@ func TestTimeouts(t *testing.T) {
 				p, ups := poolWith(t, options(c), bothConfigs(tt.limits)...)
 				start := time.Now()
 				res, rec := do(t, p, request(t, tt.body, to(ups["a"])))
-				if res.Outcome != tt.outcome || time.Since(start) != tt.after {
+				// A timer that meets a write at the very moment looks again.
+				if took := time.Since(start); res.Outcome != tt.outcome || took != tt.after && took != tt.after+busyRetry {
 					t.Errorf("alone: %s after %v", res.Outcome, time.Since(start))
 				}
 				switch {
