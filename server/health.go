@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"time"
 )
@@ -8,6 +9,10 @@ import (
 // firstChecks is how long the first checks of the endpoints may hold back the
 // readiness of a process that has a table.
 const firstChecks = 2 * time.Second
+
+// skewTime is how long the verbose answer may wait for what the other replicas
+// serve.
+const skewTime = 100 * time.Millisecond
 
 // healthz says that the process lives; it depends on nothing.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
@@ -38,6 +43,11 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		out["in_flight"] = s.inflight.Load()
 		if t != nil {
 			out["revision"] = t.Revision
+		}
+		if s.cfg.Skew != nil {
+			ctx, cancel := context.WithTimeout(r.Context(), skewTime)
+			defer cancel()
+			out["replicas"], out["skew"] = s.cfg.Skew(ctx)
 		}
 	}
 	s.writeJSON(w, code, out)

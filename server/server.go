@@ -30,6 +30,9 @@ type Config struct {
 	Log      *slog.Logger
 	// Degraded names what is missing, for /readyz?verbose; nil: nothing ever.
 	Degraded func() []string
+	// Skew is how many replicas live and how far apart their revisions are, for
+	// /readyz?verbose; it heeds ctx. nil: not told.
+	Skew func(ctx context.Context) (replicas int, skew int64)
 	// Ready reports whether every endpoint's first check has returned; nil: yes.
 	// It is asked until it says so, for at most 2 s after the first table.
 	Ready func() bool

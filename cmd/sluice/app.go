@@ -176,7 +176,7 @@ func (a *app) openData() (err error) {
 		CORSOrigins: c.Server.CORS.Origins, DrainDelay: c.DrainDelay(), DrainTimeout: c.Server.Drain.Timeout,
 		CertFile: c.Server.TLS.Cert, KeyFile: c.Server.TLS.Key,
 		Ready:    func() bool { return a.pool.Ready(context.Background(), 0) },
-		Degraded: a.degraded,
+		Degraded: a.degraded, Skew: func(ctx context.Context) (int, int64) { return a.control.Skew(ctx) },
 	})
 	return err
 }

@@ -52,6 +52,18 @@ func (c *Controller) Status(ctx context.Context) Status {
 	return s
 }
 
+// Skew is how many replicas live, and how far apart their revisions are; while
+// Redis does not answer within ctx, as they were when it last did.
+func (c *Controller) Skew(ctx context.Context) (replicas int, skew int64) {
+	list, _ := c.liveReplicas(ctx)
+	for i, r := range list {
+		for _, o := range list[:i] {
+			skew = max(skew, r.Revision-o.Revision, o.Revision-r.Revision)
+		}
+	}
+	return len(list), skew
+}
+
 // Degraded lists what does not work, by code; from memory.
 func (c *Controller) Degraded() []Degraded {
 	c.mu.Lock()
