@@ -41,9 +41,32 @@ type Event struct {
 	Overhead        time.Duration // gateway's own time before the first attempt; not what the client took to send
 	Queued          time.Duration // waited for a place in front of the upstream
 	FinishReason    string
-	RetryCount      int // x-stainless-retry-count
+	RetryCount      int           // x-stainless-retry-count
+	Asks            uint16        // bits in the order of AskNames
+	Prompt          int64         // estimated prompt tokens, by one estimate for every variant
+	TTFA            time.Duration // from the first attempt's start to the first token of content or a tool call of a stream; 0 = none
+	Answer          Answer        // of the attempt that answered
 	Attempts        []Attempt
 }
+
+// Answer is what an answer was like.
+type Answer struct {
+	Seen    bool          // an answer, or a part of one, came in a form that can be read
+	Flaws   uint8         // bits in the order of FlawNames
+	Judged  uint8         // those that were looked for
+	Refusal bool          // it reads like a refusal: a label, no flaw
+	Chars   int64         // characters generated
+	Events  int64         // events that carried some
+	Finish  [5]uint16     // choices by finish reason, in the order of FinishNames
+	Gap     time.Duration // the longest wait between two events with content
+}
+
+// The label values of asks, flaws and finish reasons: closed sets.
+var (
+	AskNames    = [...]string{"stream", "tools", "tool_call", "json", "system", "choices", "logprobs", "image", "stop", "long"}
+	FlawNames   = [...]string{"empty", "truncated", "invalid_json", "invalid_tool_call", "reasoning_leak", "prompt_leak"}
+	FinishNames = [...]string{"stop", "length", "tool_calls", "content_filter", "other"}
+)
 
 // Attempt is one call to one endpoint, with its tokens and cost.
 type Attempt struct {

@@ -16,6 +16,7 @@ func (x *exchange) event() metrics.Event {
 		Time: x.start, RequestID: x.id, ClientRequestID: x.client, API: x.api.String(),
 		Model: "other", Bucket: -1, Reason: x.reason, Outcome: string(res.Outcome), Status: res.Status,
 		Stream: res.Stream || x.head.Stream, TTFT: res.TTFT, Duration: time.Since(x.start), Queued: res.Queued, FinishReason: res.Finish, Endpoint: res.Endpoint,
+		Asks: uint16(x.asks), Prompt: x.prompt,
 	}
 	if !ev.Stream {
 		ev.TTFT = 0 // a whole answer has no first token of its own

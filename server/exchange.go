@@ -31,6 +31,8 @@ type exchange struct {
 	table    *router.Table
 	key      *router.Key
 	head     wire.Head
+	asks     wire.Asks
+	prompt   int64 // estimated tokens
 	query    router.Query
 	plan     router.Plan
 	cur      *router.CompiledVariant // being tried or serving
@@ -160,6 +162,7 @@ func (x *exchange) serve() {
 		x.refused = paramFailure(fe.Param, fe.Message)
 		return
 	}
+	x.asks, x.prompt = x.head.Asks(body)
 	if x.refused = x.route(body); x.refused != nil {
 		return
 	}
@@ -213,6 +216,7 @@ func (x *exchange) do(body []byte, release func()) {
 	req := upstream.Request{
 		API: x.api, Head: x.head, Body: body, Header: x.r.Header, RequestID: x.id,
 		Next: x.next, Beside: x.beside, Sent: x.sent, Key: x.caller(), Deadline: x.deadline,
+		Asks: x.asks, Checks: wire.CheckJSON | wire.CheckTools,
 		KeepAliveBefore: x.cur.KeepAliveBefore, KeepAliveAfter: x.cur.KeepAlive,
 	}
 	if x.plan.Model.EchoPublic {

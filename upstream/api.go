@@ -145,6 +145,15 @@ type Request struct {
 	// before a wait in the queue, after which Next is asked again.
 	// It may be called from any goroutine and must not block.
 	Sent func()
+	// Asks is what the request asks for: Head.Asks of Body. Answers are judged by
+	// it, with those of Checks that cost something per byte.
+	Asks   wire.Asks
+	Checks wire.Checks
+	// Progress, when not nil, is called with how long after the start of Do the
+	// first token of the answer came (answer false) and the first one of content
+	// or a tool call (true), each once at most; of a whole answer both when it is
+	// there. It is called from Do's goroutine with a lock held and must not block.
+	Progress func(answer bool, at time.Duration)
 	// KeepAlive before and after the commit point; 0 = off.
 	KeepAliveBefore, KeepAliveAfter time.Duration
 }
@@ -161,9 +170,15 @@ type Attempt struct {
 	Estimated bool
 	Start     time.Time
 	Duration  time.Duration
-	Free      bool   // repeats a connect error or a stale connection; outside the budget of attempts
-	Err       error  // cause, for the log
-	Reason    string // why this target: "", "retry", "fallback", "killed"
+	// Answer is what the answer was like; Seen is false without one. The times are
+	// of this attempt, from its Start, and stay if it failed later; 0 is never.
+	Answer wire.Answer
+	TTFT   time.Duration // to the first token; of a whole answer: until it was there
+	TTFA   time.Duration // to the first token of content or a tool call; the same of a whole answer
+	Gap    time.Duration // the longest wait for the upstream between two events with content
+	Free   bool          // repeats a connect error or a stale connection; outside the budget of attempts
+	Err    error         // cause, for the log
+	Reason string        // why this target: "", "retry", "fallback", "killed"
 }
 
 // Failure is an error that the gateway must put into the client's envelope.
