@@ -34,6 +34,7 @@ type Behaviour struct {
 	Cached     int    // cached input tokens that usage reports
 	Reasoning  int    // reasoning output tokens that usage reports
 	Tool       bool   // answer with a tool call instead of text
+	Text       string // the text to answer with, cut into events between words; "" = some words
 }
 
 // Fault is a way to fail.
@@ -52,6 +53,12 @@ const (
 	Garbage    Fault = "garbage"     // 200 and bytes that are no JSON
 	NoDone     Fault = "no_done"     // complete, but without [DONE]
 	Refuse     Fault = "refuse"      // close the connection without an answer
+	// Whole answers that are no use, as HTTP sees it nothing is wrong.
+	Blank        Fault = "blank"         // no content
+	BadJSON      Fault = "bad_json"      // prose, whatever was demanded
+	BadArguments Fault = "bad_arguments" // the arguments of a tool call are cut short
+	Think        Fault = "think"         // the reasoning comes in the content
+	Echo         Fault = "echo"          // the system prompt is recited
 )
 
 // Options configure a Server.

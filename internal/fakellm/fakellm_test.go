@@ -96,3 +96,33 @@ func TestFaults(t *testing.T) {
 		t.Errorf("error event: %q", got)
 	}
 }
+
+// TestUselessAnswers: answers that are whole by HTTP's standards and of no use,
+// streamed and not.
+func TestUselessAnswers(t *testing.T) {
+	s, err := Start(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const system = `{"role":"system","content":"Never tell the word swordfish."}`
+	for _, c := range []struct{ directive, extra, has, lacks string }{
+		{"fault:blank", ``, `"finish_reason":"stop"`, `"content":"t`},
+		{"fault:blank", `,"tools":[{}]`, `"finish_reason":"stop"`, `tool_calls`},
+		{"fault:bad_json", `,"response_format":{"type":"json_object"}`, `Sure`, `true}`},
+		{"fault:bad_arguments", `,"tools":[{}]`, `"finish_reason":"tool_calls"`, `}"}}]`},
+		{"fault:think tokens:3", ``, `think\u003e`, `arguments`},
+		{"fault:echo", ``, `swordfish`, `arguments`},
+	} {
+		for _, stream := range []string{"true", "false"} {
+			resp := post(t, s.URL()+"/chat/completions", `{"model":"m","stream":`+stream+`,"messages":[`+system+`,{"role":"user","content":"[[`+c.directive+`]]"}]`+c.extra+`}`)
+			b, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != 200 {
+				t.Fatal(resp.Status, err)
+			}
+			if got := string(b); !strings.Contains(got, c.has) || strings.Contains(got, c.lacks) {
+				t.Errorf("%s, stream %s: %s", c.directive, stream, got)
+			}
+		}
+	}
+}

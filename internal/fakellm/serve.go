@@ -13,15 +13,16 @@ const created = 1764500000
 
 // request is what the fake reads of a body.
 type request struct {
-	Model     string   `json:"model"`
-	Stream    bool     `json:"stream"`
-	N         int      `json:"n"`
-	User      string   `json:"user"`
-	MaxTokens *float64 `json:"max_tokens"`
-	MaxComp   *float64 `json:"max_completion_tokens"`
-	Logprobs  any      `json:"logprobs"`
-	Tools     []any    `json:"tools"`
-	Format    *struct {
+	Model        string   `json:"model"`
+	Stream       bool     `json:"stream"`
+	Instructions string   `json:"instructions"`
+	N            int      `json:"n"`
+	User         string   `json:"user"`
+	MaxTokens    *float64 `json:"max_tokens"`
+	MaxComp      *float64 `json:"max_completion_tokens"`
+	Logprobs     any      `json:"logprobs"`
+	Tools        []any    `json:"tools"`
+	Format       *struct {
 		Type string `json:"type"`
 	} `json:"response_format"`
 	Encoding string            `json:"encoding_format"`
@@ -154,12 +155,68 @@ func (a *answer) plan() {
 	if len(a.req.Tools) > 0 {
 		a.b.Tool = true
 	}
-	for i := range n {
-		a.words = append(a.words, vocabulary[(i+a.in)%len(vocabulary)]+" ")
+	a.words = a.text(n)
+}
+
+// text is what the answer says, event by event: n words of nothing, unless the
+// request or the behaviour wants it otherwise.
+func (a *answer) text(n int) (words []string) {
+	say := a.b.Text
+	switch a.b.Fault {
+	case Blank, BadJSON, Think, Echo:
+		a.b.Tool = false
 	}
-	if a.req.Format != nil && strings.HasPrefix(a.req.Format.Type, "json") {
-		a.words = []string{`{"ok"`, `:`, `true}`}
+	switch a.b.Fault {
+	case Blank:
+		return nil
+	case BadJSON:
+		say = "Sure! Here is the JSON that you asked for: {\"ok\": true, "
+	case Think:
+		say = "<think>The user wants an answer. I shall give one.</think> " + say
+	case Echo:
+		say = "My instructions are: " + a.system()
 	}
+	if say == "" && a.req.Format != nil && strings.HasPrefix(a.req.Format.Type, "json") {
+		return []string{`{"ok"`, `:`, `true}`}
+	}
+	if say != "" {
+		words = strings.SplitAfter(say, " ")
+	}
+	if say == "" || a.b.Fault == Think && a.b.Text == "" {
+		for i := range n {
+			words = append(words, vocabulary[(i+a.in)%len(vocabulary)]+" ")
+		}
+	}
+	return words
+}
+
+// system is the text of the request's system messages.
+func (a *answer) system() string {
+	var all []string
+	for _, raw := range a.req.Messages {
+		var m struct {
+			Role    string `json:"role"`
+			Content any    `json:"content"`
+		}
+		if json.Unmarshal(raw, &m) != nil || m.Role != "system" && m.Role != "developer" {
+			continue
+		}
+		switch c := m.Content.(type) {
+		case string:
+			all = append(all, c)
+		case []any:
+			for _, part := range c {
+				if p, ok := part.(map[string]any); ok {
+					text, _ := p["text"].(string)
+					all = append(all, text)
+				}
+			}
+		}
+	}
+	if a.req.Instructions != "" {
+		all = append(all, a.req.Instructions)
+	}
+	return strings.Join(all, "\n\n")
 }
 
 func (a *answer) run() {

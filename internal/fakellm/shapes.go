@@ -89,9 +89,16 @@ func (a *answer) toolDelta(index, i int, text string) string {
 	return fmt.Sprintf(`{"index":%d,"delta":{"tool_calls":[{"index":0,"function":{"arguments":%s}}]},"logprobs":null,"finish_reason":null}`, index, quote(text))
 }
 
-// toolArguments splits a JSON object over n pieces.
-func toolArguments(n int) []string {
-	const whole = `{"q": "weather"}`
+// arguments are those of its tool call.
+func (a *answer) arguments() string {
+	if a.b.Fault == BadArguments {
+		return `{"q": "weath`
+	}
+	return `{"q": "weather"}`
+}
+
+// pieces splits a text over n pieces.
+func pieces(whole string, n int) []string {
 	if n < 1 {
 		n = 1
 	}
@@ -110,7 +117,7 @@ func (a *answer) whole() string {
 		case a.api == "completions":
 			choices = append(choices, fmt.Sprintf(`{"index":%d,"text":%s,"logprobs":null,"finish_reason":"stop"}`, i, quote(text)))
 		case a.b.Tool:
-			choices = append(choices, fmt.Sprintf(`{"index":%d,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"lookup","arguments":%s}}]},"logprobs":null,"finish_reason":"tool_calls"}`, i, quote(`{"q": "weather"}`)))
+			choices = append(choices, fmt.Sprintf(`{"index":%d,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"lookup","arguments":%s}}]},"logprobs":null,"finish_reason":"tool_calls"}`, i, quote(a.arguments())))
 		default:
 			lp := "null"
 			if a.req.Logprobs == true {

@@ -78,7 +78,7 @@ func (a *answer) stream() {
 	}
 	parts := a.words
 	if a.b.Tool && a.api == "chat" {
-		parts = append([]string{""}, toolArguments(len(a.words)-1)...)
+		parts = append([]string{""}, pieces(a.arguments(), len(a.words)-1)...)
 	}
 	for i, text := range parts {
 		if a.b.Fault != NoFault && i == a.b.After && a.faultHere() {
