@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -96,6 +97,97 @@ func TestShutdownFinishesStreams(t *testing.T) {
 	g.done <- nil
 	if n := len(g.Access(2)); n != 2 {
 		t.Errorf("%d access-log lines, want 2", n)
+	}
+}
+
+// TestTerminateUnderLoad sends SIGTERM while requests arrive: whatever was
+// answered is in the ledger when the process has ended, to the token.
+func TestTerminateUnderLoad(t *testing.T) {
+	a, b := fake(t, fakellm.Options{Dialect: "vllm"}), fake(t, fakellm.Options{Dialect: "vllm"})
+	dir := t.TempDir()
+	db := "sqlite:" + dir + "/sluice.db"
+	g := serve(t, dir, fmt.Sprintf(pairYAML, db, "", quoted(a), quoted(b)))
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range 16 {
+		wg.Go(func() {
+			for i := w; ; i += 16 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				resp, err := http.Post(g.Data+"/v1/chat/completions", "application/json",
+					strings.NewReader(chatBody(fmt.Sprintf("number %d [[tokens:12 gap:3ms]]", i), i%2 == 0)))
+				if err != nil {
+					continue // the listener is closed
+				}
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		})
+	}
+	time.Sleep(700 * time.Millisecond)
+	g.cmd.Process.Signal(syscall.SIGTERM)
+	err := <-g.done
+	g.done <- err
+	close(stop)
+	wg.Wait()
+	if err != nil {
+		t.Fatalf("exit status: %v\n%s", err, g.Log())
+	}
+	g.run(g.cmd.Args[1:]) // to read its ledger
+	var usage struct {
+		Items []struct {
+			Requests int64 `json:"requests"`
+			Input    int64 `json:"input_tokens"`
+			Output   int64 `json:"output_tokens"`
+		}
+	}
+	g.admin("GET", "/usage?group_by=variant", "", &usage)
+	var requests, in, out, upIn, upOut, calls int64
+	for _, i := range usage.Items {
+		requests, in, out = requests+i.Requests, in+i.Input, out+i.Output
+	}
+	for _, s := range []*fakellm.Server{a, b} {
+		c := s.Counts()
+		calls, upIn, upOut = calls+c.Calls, upIn+c.ReportedInput, upOut+c.ReportedOutput
+	}
+	t.Logf("%d requests, tokens by the upstreams %d/%d, in the ledger %d/%d", requests, upIn, upOut, in, out)
+	if requests != calls || in != upIn || out != upOut || requests < 100 {
+		t.Errorf("the ledger has %d requests, %d/%d tokens; the upstreams had %d, %d/%d", requests, in, out, calls, upIn, upOut)
+	}
+}
+
+// TestSecondSignal is for who cannot wait for a drain.
+func TestSecondSignal(t *testing.T) {
+	up := fake(t, fakellm.Options{Dialect: "vllm"})
+	g := serve(t, t.TempDir(), fmt.Sprintf(plainYAML, "vllm", up.URL(), "final"))
+	resp, err := http.Post(g.Data+"/v1/chat/completions", "application/json", strings.NewReader(chatBody("[[tokens:2000 gap:20ms]]", true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	bufio.NewReader(resp.Body).ReadString('\n')
+	g.cmd.Process.Signal(syscall.SIGTERM)
+	until(t, "readyz turns 503", func() bool {
+		ready, err := http.Get(g.Data + "/readyz")
+		if err != nil {
+			return true
+		}
+		ready.Body.Close()
+		return ready.StatusCode == 503
+	})
+	time.Sleep(700 * time.Millisecond) // a signal that is sent twice at once, as supervisors do, is one
+	g.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err = <-g.done:
+		g.done <- err
+	case <-time.After(10 * time.Second):
+		t.Fatal("it still runs 10 s after the second signal")
+	}
+	if err == nil {
+		t.Error("the exit status is 0, though a stream was cut")
 	}
 }
 
