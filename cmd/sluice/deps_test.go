@@ -18,6 +18,7 @@ var allowed = map[string][]string{
 	"experiment":           {},
 	"experiment/stats":     {},
 	"experiment/guardrail": {},
+	"experiment/trial":     {"experiment/guardrail"},
 	"experiment/ramp":      {"experiment/guardrail", "experiment/trial", "experiment/stats"},
 	"upstream/wire":        {},
 	"upstream/h1":          {},
