@@ -57,7 +57,7 @@ const (
 	maxLabel     = 128
 	maxReasons   = 32 // distinct words; reasons come from code, not from callers
 	maxAPIs      = 8
-	upstreamCost = 20 + outcomes // series of one upstream
+	upstreamCost = 22 + outcomes // series of one upstream
 )
 
 // small is a map that is read without a lock and copied for a write: its keys
@@ -96,6 +96,7 @@ type upstreamArm struct {
 	outcome  [outcomes]prometheus.Counter
 	seconds  prometheus.Observer
 	wait     prometheus.Observer
+	hedges   [2]prometheus.Counter // won, lost
 	anomaly  prometheus.Counter
 	unpriced small[string, prometheus.Counter] // by model
 	retries  small[int, prometheus.Counter]    // by outcome

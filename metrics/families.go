@@ -54,10 +54,12 @@ type families struct {
 	queueWait   *prometheus.HistogramVec
 	rollbacks   *prometheus.CounterVec
 	retries     *prometheus.CounterVec
+	hedges      *prometheus.CounterVec
 	fallbacks   *prometheus.CounterVec
 	assignments *prometheus.CounterVec
 	overflow    *prometheus.CounterVec
 	sticky      *prometheus.CounterVec
+	rollout     rolloutFamilies
 
 	all []prometheus.Collector
 }
@@ -92,11 +94,13 @@ func newFamilies() *families {
 	f.upstreamSec = f.histogram("sluice_upstream_request_duration_seconds", "Duration of calls to an upstream.", durationBuckets, []string{"upstream"})
 	f.queueWait = f.histogram("sluice_upstream_queue_wait_seconds", "How long requests waited for a place in front of the upstream; only of those that waited.", ttftBuckets, []string{"upstream"})
 	f.retries = f.counter("sluice_retries_total", "Calls made because an earlier one failed, by the upstream that failed and its outcome.", []string{"upstream", "reason"})
+	f.hedges = f.counter("sluice_hedges_total", "Calls made beside one that took unusually long, by whether theirs became the answer.", []string{"upstream", "result"})
 	f.fallbacks = f.counter("sluice_fallbacks_total", "Changes from the assigned to another variant.", []string{"model", "experiment", "variant", "to", "reason"})
 	f.assignments = f.counter("sluice_experiment_assignments_total", "Requests assigned to a variant and why.", []string{"experiment", "variant", "reason"})
 	f.rollbacks = f.counter("sluice_experiment_rollbacks_total", "Experiments that went back to their baseline, as this replica saw it, and what made them.", []string{"experiment", "trigger"})
 	f.overflow = f.counter("sluice_metric_series_overflow_total", "Observations folded into other because the cap on series is reached.", []string{"metric"})
 	f.sticky = f.counter("sluice_sticky_events_total", "What happened to pins and their store, such as pin_timeout or pin_cached.", []string{"event"})
+	f.addRollout()
 	return f
 }
 

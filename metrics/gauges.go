@@ -17,6 +17,7 @@ type ExperimentInfo struct {
 	Key, Model, State string
 	Revision          int64 // at which it last changed
 	Baseline          string
+	Trigger           string // what rolled it back, of RollbackTriggers; "" = manual
 	Variants          []VariantInfo
 }
 
@@ -86,6 +87,8 @@ type gauges struct {
 	revision int64
 	ok       bool
 	at       time.Time
+	leader   bool
+	rollouts []RolloutInfo
 }
 
 func newGauges(arms *armTable, states func() []UpstreamState, version string) *gauges {
@@ -103,9 +106,8 @@ func (r *Recorder) SetExperiments(exps []ExperimentInfo) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, e := range exps {
-		was := slices.IndexFunc(g.exps, func(o ExperimentInfo) bool { return o.Key == e.Key })
-		if was >= 0 && e.State == "rolled_back" && g.exps[was].State != e.State {
-			r.prom.rollbacks.WithLabelValues(label(e.Key, other), "manual").Inc()
+		if alive[e.Key] {
+			r.countChange(g.exps, &e)
 		}
 	}
 	for _, e := range slices.Concat(g.exps, exps) {
@@ -116,6 +118,28 @@ func (r *Recorder) SetExperiments(exps []ExperimentInfo) {
 		}
 	}
 	g.exps = exps
+}
+
+// countChange counts what became of e since the last table; g.mu is held. All
+// counters of a live experiment are there at 0, so that increase() sees the
+// first rollback.
+func (r *Recorder) countChange(last []ExperimentInfo, e *ExperimentInfo) {
+	key := label(e.Key, other)
+	for _, t := range RollbackTriggers {
+		r.prom.rollbacks.WithLabelValues(key, t)
+	}
+	moved := r.prom.rollout.moved.WithLabelValues(key)
+	i := slices.IndexFunc(last, func(o ExperimentInfo) bool { return o.Key == e.Key })
+	if i < 0 {
+		return
+	}
+	was := &last[i]
+	if e.State == "rolled_back" && was.State != e.State {
+		r.prom.rollbacks.WithLabelValues(key, of(RollbackTriggers, orWord(e.Trigger, "manual"))).Inc()
+	}
+	if was.State != "draft" { // a start moves nobody who had a variant
+		moved.Add(movedShare(was, e))
+	}
 }
 
 // expired returns the experiments that ended before t. One that is still listed
@@ -158,8 +182,8 @@ func (r *Recorder) SetConfig(revision int64, ok bool, at time.Time) {
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{experimentInfo, weightRatio, unitsDesc, upDesc, inFlightDesc, queueDesc, breakerDesc, endpointUp, endpointFlight, endpointBreak,
-		endpointDrain, endpointCool, endpointWeight, engineRunning, engineWaiting, engineKV, revisionDesc, reloadOK, reloadTime, buildInfo} {
+	for _, d := range slices.Concat(rolloutDescs, []*prometheus.Desc{experimentInfo, weightRatio, unitsDesc, upDesc, inFlightDesc, queueDesc, breakerDesc, endpointUp, endpointFlight, endpointBreak,
+		endpointDrain, endpointCool, endpointWeight, engineRunning, engineWaiting, engineKV, revisionDesc, reloadOK, reloadTime, buildInfo}) {
 		ch <- d
 	}
 }
@@ -178,6 +202,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	emit(buildInfo, 1, g.version, runtime.Version())
 	g.mu.Lock()
 	exps, set, revision, ok, at := g.current(time.Now()), g.set, g.revision, g.ok, g.at
+	leader, rollouts := g.leader, g.rollouts
 	g.mu.Unlock()
 	if set {
 		emit(revisionDesc, float64(revision))
@@ -194,6 +219,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 			emit(unitsDesc, float64(units[[2]string{e.Key, v.Name}]), e.Key, v.Name)
 		}
 	}
+	collectRollouts(leader, rollouts, time.Now(), emit)
 	if g.states != nil {
 		collectUpstreams(g.states(), emit)
 	}

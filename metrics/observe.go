@@ -120,7 +120,14 @@ func (t *armTable) attempts(a *arm, e *Event) {
 		if at.HasUsage && !at.Priced && firstUnpriced(e.Attempts[:i], at.Upstream) {
 			t.unpriced(up, a.key.model).Inc()
 		}
-		if i > 0 {
+		if at.Reason == hedge {
+			race := 0
+			if i+1 < len(e.Attempts) && beside(at, &e.Attempts[i+1]) {
+				race = 1
+			}
+			up.hedges[race].Inc()
+		}
+		if i > 0 && !beside(&e.Attempts[i-1], at) {
 			t.retry(e.Attempts[i-1].Upstream, outcomeIndex(e.Attempts[i-1].Outcome)).Inc()
 		}
 		if at.Variant != prev && at.Variant != e.Assigned {
@@ -128,6 +135,15 @@ func (t *armTable) attempts(a *arm, e *Event) {
 		}
 		prev = at.Variant
 	}
+}
+
+// hedge is the Reason of a call that was made beside another.
+const hedge = "hedge"
+
+// beside reports that of two neighbours the earlier record is the loser of a
+// race with the later one: no retry. A retry begins after what it follows.
+func beside(loser, next *Attempt) bool {
+	return next.Reason == hedge || loser.Reason == hedge && next.Start.Before(loser.Start)
 }
 
 // firstUnpriced reports whether no earlier attempt was counted as unpriced on
@@ -172,6 +188,7 @@ func (t *armTable) upstream(name string) *upstreamArm {
 			for i := range u.outcome {
 				u.outcome[i] = t.f.upstream.WithLabelValues(n, outcomeName(i))
 			}
+			u.hedges = [2]prometheus.Counter{t.f.hedges.WithLabelValues(n, "won"), t.f.hedges.WithLabelValues(n, "lost")}
 			return u
 		}
 	}

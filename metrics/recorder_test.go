@@ -198,6 +198,7 @@ func full(t *testing.T, reg prometheus.Registerer) *metrics.Recorder {
 	}
 	r.CountSticky("pin_timeout", 2)
 	r.CountSticky("pin_timeout", -1)
+	rollouts(r)
 	return r
 }
 
@@ -227,6 +228,9 @@ sluice_upstream_breaker_state{state="open",upstream="v1"} 1
 sluice_endpoint_engine_waiting_requests{endpoint="http://a",upstream="v1"} 1
 # HELP sluice_experiment_rollbacks_total Experiments that went back to their baseline, as this replica saw it, and what made them.
 # TYPE sluice_experiment_rollbacks_total counter
+sluice_experiment_rollbacks_total{experiment="e1",trigger="breaker"} 0
+sluice_experiment_rollbacks_total{experiment="e1",trigger="guardrail"} 0
+sluice_experiment_rollbacks_total{experiment="e1",trigger="limit"} 0
 sluice_experiment_rollbacks_total{experiment="e1",trigger="manual"} 1
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "sluice_upstream_breaker_state", "sluice_endpoint_engine_waiting_requests", "sluice_experiment_rollbacks_total"); err != nil {
