@@ -94,7 +94,9 @@ const (
 	ReasonProvisional     Reason = "provisional"
 	ReasonRandom          Reason = "random" // stickiness: none
 	ReasonFixed           Reason = "fixed"
-	ReasonDefault         Reason = "default" // no experiment
+	ReasonHeavy           Reason = "heavy"        // too much of the traffic for an early step
+	ReasonConversation    Reason = "conversation" // finishes on the variant that it began on
+	ReasonDefault         Reason = "default"      // no experiment
 )
 
 // Decision is the answer for one request.

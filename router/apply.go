@@ -153,7 +153,7 @@ func relative2(err error, prefix string) error {
 // and generation if it has them; revisions of elsewhere do not count here.
 func restored(want *Experiment, revision int64) Experiment {
 	e := cloneExperiment(*want)
-	e.GenRevision = min(e.GenRevision, revision)
+	e.GenRevision, e.RunsFrom = min(e.GenRevision, revision), min(e.RunsFrom, revision)
 	e.UpdatedRevision = 0
 	if e.Allocation != nil {
 		own, err := ownership(&e)

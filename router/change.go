@@ -16,7 +16,9 @@ type Change struct {
 	Object                     string // "experiment/chat-v2"
 	Reason                     string
 	DryRun                     bool
-	Mutate                     func(s *Snapshot, revision int64) error
+	// CutStreams says of a kill or rollback that streams in flight end at once.
+	CutStreams bool
+	Mutate     func(s *Snapshot, revision int64) error
 }
 
 // Audit is one row of the append-only, hash-chained audit log, written in the

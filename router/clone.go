@@ -165,7 +165,7 @@ func cloneExperiment(e Experiment) Experiment {
 		s.Rules = cloneRules(s.Rules)
 		return s
 	})
-	e.Slice = ptr(e.Slice)
+	e.Slice, e.Holdout = ptr(e.Slice), ptr(e.Holdout)
 	e.OverrideNames = slices.Clone(e.OverrideNames)
 	if e.Allocation != nil {
 		e.Allocation = &experiment.Allocation{Revision: e.Allocation.Revision, Runs: slices.Clone(e.Allocation.Runs)}

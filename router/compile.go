@@ -21,6 +21,7 @@ type KillEntry struct {
 	Experiment string
 	Generation int
 	Variant    string // "*" is a rollback
+	CutStreams bool   // its streams in flight end at once
 }
 
 const everyVariant = "*"

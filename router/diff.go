@@ -28,7 +28,7 @@ func (l DiffLine) String() string {
 }
 
 // serverMembers are kept by the server and never told as a difference.
-var serverMembers = []string{"allocation", "gen_revision", "updated_revision", "updated_at", "created_at"}
+var serverMembers = []string{"allocation", "gen_revision", "runs_from", "updated_revision", "updated_at", "created_at"}
 
 // Diff is the semantic difference from a to b, without what the server keeps
 // for itself (revisions, times, allocation). Order of objects and variants is

@@ -141,8 +141,12 @@ type Experiment struct {
 	GenRevision   int64                `json:"gen_revision,omitempty"` // revision at which the generation began
 	Unit          *Unit                `json:"unit,omitempty"`
 	Baseline      string               `json:"baseline"`
-	Stickiness    string               `json:"stickiness,omitempty"` // bucket | user | none; "" by kind
-	Winner        string               `json:"winner,omitempty"`     // after promote
+	Stickiness    string               `json:"stickiness,omitempty"`  // bucket | user | none; "" by kind
+	Switch        string               `json:"switch,omitempty"`      // request | conversation; "" = request
+	Merge         bool                 `json:"merge,omitempty"`       // a user takes over the pin of the session; stickiness user
+	BlockBelow    int                  `json:"block_below,omitempty"` // units pinned in an earlier generation than this stay out; stickiness user
+	Holdout       *Holdout             `json:"holdout,omitempty"`
+	Winner        string               `json:"winner,omitempty"` // after promote
 	Variants      []Variant            `json:"variants"`
 	Targeting     []experiment.Rule    `json:"targeting,omitempty"`
 	Fixed         []experiment.Segment `json:"fixed,omitempty"` // segments fixed to a variant
@@ -150,6 +154,9 @@ type Experiment struct {
 	OverrideNames []string             `json:"override_headers,omitempty"` // more header names
 	CreatedAt     time.Time            `json:"created_at,omitzero"`
 	UpdatedAt     time.Time            `json:"updated_at,omitzero"`
+	// RunsFrom is the revision since which conversations may still run (switch:
+	// conversation), where that is before GenRevision; kept by the server.
+	RunsFrom int64 `json:"runs_from,omitempty"`
 	// Allocation is the ownership table, run-length coded; kept by the server.
 	Allocation *experiment.Allocation `json:"allocation,omitempty"`
 	// Accepted, validated for shape and kept; acted on by the ramp controller to come.
@@ -165,11 +172,19 @@ type Unit struct {
 	From []string `json:"from"`
 }
 
+// Holdout keeps a share of the units out of every experiment that names it: the
+// same units in all of them, whatever their models and seeds.
+type Holdout struct {
+	Name  string `json:"name"`
+	Share int    `json:"share"` // basis points, the same in every experiment that names it
+}
+
 // Variant is what a user may be given.
 type Variant struct {
 	Name          string                     `json:"name"`
-	Weight        int                        `json:"weight"`          // basis points
-	State         string                     `json:"state,omitempty"` // "" = live | killed
+	Weight        int                        `json:"weight"`                // basis points
+	State         string                     `json:"state,omitempty"`       // "" = live | killed
+	CutStreams    bool                       `json:"cut_streams,omitempty"` // killed, or rolled back, with its streams; kept by the server
 	Upstream      string                     `json:"upstream"`
 	Model         string                     `json:"model,omitempty"`
 	Version       string                     `json:"version,omitempty"`

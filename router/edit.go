@@ -114,11 +114,12 @@ func addExperiment(d *Document, e Experiment) error {
 	if e.State != "" && e.State != StateDraft && e.State != StateRunning {
 		return &EditError{CodeInvalidState, object, fmt.Sprintf("an experiment begins as %s or %s, not %q", StateDraft, StateRunning, clip(e.State))}
 	}
-	if e.Allocation != nil || e.Generation > 1 || e.GenRevision != 0 || e.Winner != "" {
+	if e.Allocation != nil || e.Generation > 1 || e.GenRevision != 0 || e.RunsFrom != 0 || e.Winner != "" {
 		return &EditError{CodeRuntimeField, object, "allocation, generation, gen_revision and winner are kept by the server; leave them out"}
 	}
 	e = cloneExperiment(e)
-	for _, v := range e.Variants {
+	for i, v := range e.Variants {
+		e.Variants[i].CutStreams = false
 		if v.State == VariantKilled {
 			return &EditError{CodeRuntimeField, object, fmt.Sprintf("the variant %q cannot begin killed; give it weight 0", v.Name)}
 		}

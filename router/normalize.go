@@ -45,6 +45,9 @@ func fillExperiment(e *Experiment, revision int64, now time.Time, random func() 
 	if e.Hash == "sha256" {
 		e.Hash = "" // one form for the default
 	}
+	if e.Switch == SwitchRequest {
+		e.Switch = ""
+	}
 	if e.Seed == "" {
 		e.Seed = random()
 	}

@@ -65,6 +65,7 @@ type KillInForce struct {
 	Actor      string    `json:"actor,omitempty"`
 	Time       time.Time `json:"time"`
 	Reason     string    `json:"reason,omitempty"`
+	CutStreams bool      `json:"cut_streams,omitempty"`
 }
 
 // Status is a momentary view of one replica.

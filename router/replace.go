@@ -41,7 +41,7 @@ func replaceExperiment(cur *Experiment, want Experiment, revision int64, keepWei
 	}
 	next := want
 	next.Key, next.Seed, next.State, next.Winner = cur.Key, cur.Seed, cur.State, cur.Winner
-	next.Generation, next.GenRevision = cur.Generation, cur.GenRevision
+	next.Generation, next.GenRevision, next.RunsFrom = cur.Generation, cur.GenRevision, cur.RunsFrom
 	next.CreatedAt, next.UpdatedAt, next.UpdatedRevision = cur.CreatedAt, cur.UpdatedAt, cur.UpdatedRevision
 	next.Allocation, next.Variants = cur.Allocation, variants
 	if keepWeights && len(gone) == 0 && len(variants) == len(cur.Variants) {
@@ -74,6 +74,8 @@ func frozen(cur, want *Experiment) error {
 		{"hash", cur.Hash != want.Hash},
 		{"stickiness", cur.Stickiness != want.Stickiness},
 		{"baseline", cur.Baseline != want.Baseline},
+		{"merge", cur.Merge != want.Merge},
+		{"holdout", !sameHoldout(cur.Holdout, want.Holdout)},
 		{"unit", !sameUnit(cur.Unit, want.Unit)},
 		{"slice", lo > curLo || hi < curHi},
 	} {
@@ -82,6 +84,10 @@ func frozen(cur, want *Experiment) error {
 		}
 	}
 	return nil
+}
+
+func sameHoldout(a, b *Holdout) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 func sameUnit(a, b *Unit) bool {
@@ -112,6 +118,7 @@ func align(cur *Experiment, want []Variant) (out []Variant, gone []int, err erro
 		default:
 			return nil, nil, &EditError{CodeRuntimeField, "experiment/" + cur.Key, fmt.Sprintf("the state of variant %q is changed with :kill, and cleared by a new generation", old.Name)}
 		}
+		v.CutStreams = old.CutStreams
 		out = append(out, v)
 	}
 	for _, v := range want {
@@ -121,7 +128,7 @@ func align(cur *Experiment, want []Variant) (out []Variant, gone []int, err erro
 		if v.State == VariantKilled {
 			return nil, nil, &EditError{CodeRuntimeField, "experiment/" + cur.Key, fmt.Sprintf("the new variant %q cannot begin killed; give it weight 0", clip(v.Name))}
 		}
-		v.State = ""
+		v.State, v.CutStreams = "", false
 		out = append(out, v)
 	}
 	return out, gone, nil
@@ -215,6 +222,7 @@ var runtimeMembers = map[string]string{
 	"gen_revision":     "use :reset-pins, or roll back and :start",
 	"state":            "use :start, :pause, :resume, :rollback, :promote, :finish or DELETE",
 	"winner":           "use :promote",
+	"runs_from":        "use :reset-pins, or roll back and :start",
 	"allocation":       "use PUT …/weights",
 	"revision":         "the server counts it; send it as If-Match",
 	"updated_revision": "the server counts it; send it as If-Match",

@@ -67,6 +67,7 @@ func Validate(d *Document, o ValidateOptions) Problems {
 		c.experiment(path, e)
 	}
 	c.slices()
+	c.holdouts()
 	c.tombstones()
 	c.size()
 	return c.problems

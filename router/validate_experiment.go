@@ -22,6 +22,13 @@ const (
 	StateArchived   = "archived"
 )
 
+// When a unit that moved to another variant is served by it (switch): at its
+// next request, or after the conversation that runs.
+const (
+	SwitchRequest      = "request"
+	SwitchConversation = "conversation"
+)
+
 // VariantKilled is the state of a variant that was taken out of its generation.
 const VariantKilled = "killed"
 
@@ -38,6 +45,8 @@ func (c *checker) experiment(path string, e *Experiment) {
 	if e.Stickiness == "none" && e.Kind != "canary" {
 		c.add(path+"/stickiness", "stickiness_none", "stickiness: none draws per request and is for kind: canary only; an A/B test keeps its users: write user or bucket")
 	}
+	c.oneOf(path+"/switch", e.Switch, "", SwitchRequest, SwitchConversation)
+	c.pins(path, e)
 	c.oneOf(path+"/hash", e.Hash, "", "sha256", "growthbook1", "growthbook2")
 	c.seed(path+"/seed", e)
 	if e.Generation < 0 || e.Generation > math.MaxUint16 {
@@ -59,6 +68,29 @@ func (c *checker) experiment(path string, e *Experiment) {
 		}
 	}
 	c.raws(path, e)
+}
+
+// pins checks what is remembered of units, and who is held out.
+func (c *checker) pins(path string, e *Experiment) {
+	byUser := stickinessOf(e) == experiment.ByUser
+	if e.Merge && !byUser {
+		c.add(path+"/merge", "needs_pins", "merge lets a user take over the pin of a session; pins exist with stickiness: user only")
+	}
+	switch {
+	case e.BlockBelow == 0:
+	case !byUser:
+		c.add(path+"/block_below", "needs_pins", "block_below shuts out units by their pins; pins exist with stickiness: user only")
+	case e.BlockBelow < 0 || e.BlockBelow > max(1, e.Generation):
+		c.add(path+"/block_below", "out_of_range", "block_below is 0 to the generation (%d); got %d", max(1, e.Generation), e.BlockBelow)
+	}
+	if h := e.Holdout; h != nil {
+		if !nameRE.MatchString(h.Name) {
+			c.add(path+"/holdout/name", "name_invalid", "%q is not a name of a holdout; %s", clip(h.Name), nameRule)
+		}
+		if h.Share < 1 || h.Share >= experiment.Buckets {
+			c.add(path+"/holdout/share", "out_of_range", "a holdout's share is 1 to 9999 basis points; got %d", h.Share)
+		}
+	}
 }
 
 var seedRE = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
@@ -291,6 +323,24 @@ func (c *checker) slices() {
 			}
 		}
 		byModel[e.Model] = append(byModel[e.Model], i)
+	}
+}
+
+// holdouts checks that a holdout is the same set of units in every experiment.
+func (c *checker) holdouts() {
+	share := map[string]*Experiment{}
+	for i := range c.d.Experiments {
+		e := &c.d.Experiments[i]
+		if e.Holdout == nil || e.State == StateArchived {
+			continue
+		}
+		first := share[e.Holdout.Name]
+		switch {
+		case first == nil:
+			share[e.Holdout.Name] = e
+		case first.Holdout.Share != e.Holdout.Share:
+			c.add(at("/experiments", i, "holdout", "share"), "holdout_differs", "the experiment %q holds out %d basis points under the name %q; write the same share, or another name", clip(first.Key), first.Holdout.Share, clip(e.Holdout.Name))
+		}
 	}
 }
 

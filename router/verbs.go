@@ -25,7 +25,7 @@ func start(e *Experiment, revision int64) error {
 		}
 		e.Winner = ""
 		for i := range e.Variants {
-			e.Variants[i].State = ""
+			e.Variants[i].State, e.Variants[i].CutStreams = "", false
 		}
 	case StatePaused:
 		return invalidState(e, "it is paused; resume it, or roll it back to begin a new generation")
@@ -34,7 +34,7 @@ func start(e *Experiment, revision int64) error {
 	default:
 		return invalidState(e, "it is %s and cannot be started; create a new experiment", e.State)
 	}
-	e.State = StateRunning
+	e.State, e.RunsFrom = StateRunning, 0
 	return nil
 }
 
@@ -118,15 +118,43 @@ func Stop(doc *Document, revision int64, now time.Time, k KillEntry) error {
 		return nil
 	}
 	return reduce(doc, revision, now, k.Experiment, func(e *Experiment) error {
-		if k.Variant == everyVariant {
-			return rollback(e)
+		err := stop(e, k)
+		if err == nil && k.CutStreams {
+			cutStreams(e, k.Variant)
 		}
-		if e.State == StateRolledBack {
-			e.Variants[e.variant(k.Variant)].State = VariantKilled
-			return nil
-		}
-		return kill(e, k.Variant)
+		return err
 	})
+}
+
+func stop(e *Experiment, k KillEntry) error {
+	if k.Variant == everyVariant {
+		return rollback(e)
+	}
+	if e.State == StateRolledBack {
+		e.Variants[e.variant(k.Variant)].State = VariantKilled
+		return nil
+	}
+	return kill(e, k.Variant)
+}
+
+// CutStreams ends the streams in flight of a variant that was killed, or with
+// "*" of every variant but the baseline of an experiment that was rolled back.
+// It changes nothing where neither is the case.
+func CutStreams(doc *Document, revision int64, now time.Time, key, variant string) error {
+	return reduce(doc, revision, now, key, func(e *Experiment) error {
+		cutStreams(e, variant)
+		return nil
+	})
+}
+
+func cutStreams(e *Experiment, variant string) {
+	for i := range e.Variants {
+		v := &e.Variants[i]
+		if v.Name != e.Baseline && (v.Name == variant || variant == everyVariant) &&
+			(v.State == VariantKilled || e.State == StateRolledBack) {
+			v.CutStreams = true
+		}
+	}
 }
 
 // Lacks reports an entry of the kill set that concerns the running generation
@@ -191,6 +219,7 @@ func ResetPins(doc *Document, revision int64, now time.Time, key string) error {
 		if err := live(e); err != nil {
 			return err
 		}
+		e.letRun()
 		return newGeneration(e, revision)
 	})
 }
@@ -203,8 +232,16 @@ func Reshuffle(doc *Document, revision int64, now time.Time, key string) error {
 			return err
 		}
 		e.Seed = randomSeed()
+		e.letRun()
 		return newGeneration(e, revision)
 	})
+}
+
+// letRun keeps what is known of running conversations into a new generation.
+func (e *Experiment) letRun() {
+	if e.Switch == SwitchConversation && e.RunsFrom == 0 {
+		e.RunsFrom = e.GenRevision
+	}
 }
 
 func live(e *Experiment) error {

@@ -20,6 +20,10 @@ type ExperimentView struct {
 	Unit          *Unit                `json:"unit"` // null: the default chain
 	Baseline      string               `json:"baseline"`
 	Stickiness    string               `json:"stickiness"`
+	Switch        string               `json:"switch"`
+	Merge         bool                 `json:"merge,omitempty"`
+	BlockBelow    int                  `json:"block_below,omitempty"`
+	Holdout       *Holdout             `json:"holdout,omitempty"`
 	Winner        string               `json:"winner,omitempty"`
 	Variants      []VariantView        `json:"variants"`
 	Targeting     []experiment.Rule    `json:"targeting"`
@@ -60,7 +64,8 @@ func View(e *Experiment, revision int64) ExperimentView {
 	v := ExperimentView{
 		Key: e.Key, Model: e.Model, Kind: e.Kind, State: e.State, Seed: e.Seed, Hash: e.Hash,
 		Generation: e.Generation, Revision: revision, Unit: e.Unit, Baseline: e.Baseline,
-		Stickiness: e.Stickiness, Winner: e.Winner, Variants: make([]VariantView, 0, len(e.Variants)),
+		Stickiness: e.Stickiness, Switch: or(e.Switch, SwitchRequest), Merge: e.Merge, BlockBelow: e.BlockBelow, Holdout: e.Holdout,
+		Winner: e.Winner, Variants: make([]VariantView, 0, len(e.Variants)),
 		Targeting: e.Targeting, Fixed: e.Fixed, Slice: e.Slice, OverrideNames: e.OverrideNames,
 		Ramp: e.Ramp, Guardrails: e.Guardrails, Metrics: e.Metrics, Shadow: e.Shadow,
 		CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,

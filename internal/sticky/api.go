@@ -156,6 +156,7 @@ type KillEntry struct {
 	Actor      string    `json:"actor,omitempty"`
 	Time       time.Time `json:"time"`
 	Reason     string    `json:"reason,omitempty"`
+	CutStreams bool      `json:"cut_streams,omitempty"` // streams in flight end at once
 }
 
 // ReplicaTTL is how long a silent replica stays listed.
