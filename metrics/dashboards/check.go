@@ -14,13 +14,14 @@ import (
 // CheckPanels runs every query that must have data on the Prometheus at base
 // and returns one error per query that fails, is empty or not a number. It
 // needs a server that scrapes a gateway with streamed traffic on an experiment,
-// has loaded the rules, and has done both for about 20 s.
-func CheckPanels(ctx context.Context, base string) error {
+// has loaded the rules, and has done both for about 20 s. With ramp the
+// experiment has a ramp.
+func CheckPanels(ctx context.Context, base string, ramp bool) error {
 	var errs []error
 	for _, d := range Dashboards() {
 		for _, row := range d.Rows {
 			for _, p := range row.Panels {
-				if p.Optional {
+				if p.Optional || p.Ramp && !ramp {
 					continue
 				}
 				for _, q := range p.Queries {

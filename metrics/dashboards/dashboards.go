@@ -33,6 +33,7 @@ type Panel struct {
 	Unit         string // Grafana's unit id
 	Stacked      bool
 	Optional     bool
+	Ramp         bool // has data only while an experiment has a ramp
 	Queries      []Query
 }
 

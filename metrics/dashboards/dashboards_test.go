@@ -216,7 +216,7 @@ scrape_configs:
 
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
-	if err := dashboards.CheckPanels(ctx, base); err == nil {
+	if err := dashboards.CheckPanels(ctx, base, true); err == nil {
 		t.Error("CheckPanels passes without any traffic")
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -231,16 +231,27 @@ scrape_configs:
 		}
 		r.Record(sample(rng, "control", n))
 		r.Record(sample(rng, "canary", n))
+		r.SetRollouts(true, ramping(n))
 		if n < 100 || n%20 != 0 {
 			continue
 		}
-		if err = dashboards.CheckPanels(ctx, base); err == nil {
+		if err = dashboards.CheckPanels(ctx, base, true); err == nil {
 			err = dashboards.CheckRules(ctx, base)
 		}
 		if err == nil {
 			return
 		}
 	}
+}
+
+// ramping is a ramp in its second step.
+func ramping(n int) []metrics.RolloutInfo {
+	value, bound := 0.02, 0.03
+	return []metrics.RolloutInfo{{
+		Experiment: "chat-v2", Phase: "ramping", Step: 1, Steps: 5, Target: 1000, Since: time.Now().Add(-time.Minute), DataAt: time.Now(),
+		Guardrails: []metrics.GuardrailInfo{{Variant: "canary", Name: "error", State: "pending", Value: &value, Threshold: &bound,
+			Trials: metrics.Trials{N: int64(n), Bad: int64(n / 50)}, Baseline: metrics.Trials{N: int64(9 * n)}}},
+	}}
 }
 
 func sample(rng *rand.Rand, variant string, n int) metrics.Event {

@@ -2,19 +2,19 @@ package dashboards
 
 // Dashboards returns the dashboards: one for experiments, one for operations.
 //
-// Left out until the gateway exports what they show: the SRM p-value, guardrail
-// state and rollbacks, shadow traffic, GPU cost, breaker state, rate limits.
+// Left out until the gateway exports what they show: the SRM p-value, shadow
+// traffic, GPU cost, rate limits.
 func Dashboards() []Dashboard {
 	return []Dashboard{
 		{
 			UID: "sluice-experiments", Title: "LLM gateway: experiments", Experiments: true,
 			About: "What each variant does to its users: traffic, errors, latency, tokens and cost, by the assigned variant.",
-			Rows:  []Row{overview(), experiment(), latency(), errorRow(), tokens(), cost()},
+			Rows:  []Row{overview(), experiment(), rollout(), latency(), errorRow(), tokens(), cost()},
 		},
 		{
 			UID: "sluice-operations", Title: "LLM gateway: operations",
 			About: "Whether the gateway and its upstreams are well.",
-			Rows:  []Row{upstreams(), gateway(), engines()},
+			Rows:  []Row{upstreams(), supervision(), gateway(), engines()},
 		},
 	}
 }
@@ -125,6 +125,7 @@ func upstreams() Row {
 		one("Share of endpoints", "Below 1 while an endpoint that came back starts slowly.", "percentunit", "min by (upstream, endpoint) (sluice_endpoint_weight_ratio)", "{{upstream}} {{endpoint}}"),
 		one("Call duration p95", "Of single calls.", "s", "histogram_quantile(0.95, sum by (le, upstream) (rate(sluice_upstream_request_duration_seconds_bucket[$__rate_interval]))) > 0", "{{upstream}}"),
 		one("Retries", "By the upstream that failed and how.", "reqps", zero("sum by (upstream, reason) (rate(sluice_retries_total[$__rate_interval]))"), "{{upstream}} {{reason}}"),
+		one("Hedges", "Calls beside one that took unusually long, by whether theirs became the answer.", "reqps", zero("sum by (upstream, result) (rate(sluice_hedges_total[$__rate_interval]))"), "{{upstream}} {{result}}"),
 		one("Fallbacks", "Changes of variant, by model.", "reqps", zero("sum by (model, reason) (rate(sluice_fallbacks_total[$__rate_interval]))"), "{{model}} {{reason}}"),
 		one("Endpoints in flight", "Calls in flight by replica.", "short", "sum by (upstream, endpoint) (sluice_endpoint_inflight_requests)", "{{upstream}} {{endpoint}}"),
 		one("Impossible token counts", "Clamped: an upstream reported negative counts or parts larger than their whole.", "short", zero("sum by (upstream) (rate(sluice_usage_anomalies_total[$__rate_interval]))"), "{{upstream}}"),

@@ -57,7 +57,7 @@ func Alerts() []Rule {
 	assigned := func(more string) string {
 		return "sum by (experiment) (rate(sluice_experiment_assignments_total" + more + "[15m]))"
 	}
-	return []Rule{
+	return append(rolloutAlerts(), []Rule{
 		{Alert: "LLMGatewayVariantErrorRateHigh", For: "5m", Severity: "warning", Runbook: "variant-error-rate",
 			Expr:    `experiment_variant:sluice_request_errors:ratio_rate5m{experiment!="none"} > 0.05 and on (experiment, variant) experiment_variant:sluice_requests:rate5m > 0.1`,
 			Summary: "{{ $labels.experiment }}/{{ $labels.variant }} fails {{ $value | humanizePercentage }} of requests"},
@@ -70,12 +70,6 @@ func Alerts() []Rule {
 		{Alert: "LLMGatewaySampleRatioMismatch", For: "15m", Severity: "warning", Later: true,
 			Expr:    "sluice_experiment_srm_pvalue < 0.0005",
 			Summary: "Sample ratio mismatch in {{ $labels.experiment }} (p={{ $value }}): results cannot be trusted"},
-		{Alert: "LLMGatewayGuardrailBreached", Severity: "critical", Later: true,
-			Expr:    `sluice_experiment_guardrail_state{state="breached"} == 1`,
-			Summary: "Guardrail {{ $labels.guardrail }} breached in {{ $labels.experiment }}"},
-		{Alert: "LLMGatewayExperimentRolledBack", Severity: "critical",
-			Expr:    "increase(sluice_experiment_rollbacks_total[15m]) > 0",
-			Summary: "{{ $labels.experiment }} was rolled back ({{ $labels.trigger }})"},
 		{Alert: "LLMGatewayUpstreamBreakerOpen", For: "1m", Severity: "critical", Runbook: "breaker-open",
 			// Of a server that goes on failing it is half-open now and then.
 			Expr:    `max by (upstream) (sluice_upstream_breaker_state{state=~"open|half_open"}) == 1`,
@@ -104,7 +98,7 @@ func Alerts() []Rule {
 		{Alert: "LLMGatewayRequestsUnpriced", For: "15m", Severity: "info",
 			Expr:    "sum by (model, upstream) (rate(sluice_unpriced_requests_total[15m])) > 0",
 			Summary: "Requests of {{ $labels.model }} on {{ $labels.upstream }} have no price: cost figures are too low"},
-	}
+	}...)
 }
 
 // Rules renders the rule file of Prometheus.
