@@ -50,6 +50,8 @@ type Profile struct {
 	TTFT  [Classes]Histogram `json:"ttft"`
 	Total [Classes]Histogram `json:"total"`
 	TPOT  [Classes]Histogram `json:"tpot"`
+
+	used bool // something was added
 }
 
 // Add counts a request of the baseline that was answered.
@@ -58,6 +60,7 @@ func (p *Profile) Add(f *Facts) {
 	if f.Ending != Answered || f.left() || c < 0 {
 		return
 	}
+	p.used = true
 	add := func(h *Histogram, d time.Duration) {
 		if d > 0 {
 			h.Add(d)

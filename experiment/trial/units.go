@@ -1,5 +1,7 @@
 package trial
 
+import "iter"
+
 // Units remembers of each unit what a trial needs: how many requests it sent in
 // the window, which variant served it last, and its past on the baseline. It is
 // bounded: units that were not seen for longest are forgotten, and are then like
@@ -39,6 +41,22 @@ func (u *Units) Len() int {
 		}
 	}
 	return n
+}
+
+// all are the units that are remembered, as they are now.
+func (u *Units) all() iter.Seq2[uint64, unit] {
+	return func(yield func(uint64, unit) bool) {
+		for id, x := range u.young {
+			if !yield(id, x) {
+				return
+			}
+		}
+		for id, x := range u.old {
+			if _, ok := u.young[id]; !ok && !yield(id, x) {
+				return
+			}
+		}
+	}
 }
 
 func (u *Units) get(id uint64) unit {
