@@ -237,6 +237,17 @@ type Result struct {
 	Finish    string // finish reason of choice 0, "" unknown
 }
 
+// Answered is the attempt whose answer the client got, all of it or a part; nil
+// when it got none.
+func (r *Result) Answered() *Attempt {
+	for i := len(r.Attempts) - 1; i >= 0; i-- {
+		if a := &r.Attempts[i]; a.TTFT > 0 {
+			return a
+		}
+	}
+	return nil
+}
+
 // Doer is Do's signature, for the server.
 type Doer interface {
 	Do(ctx context.Context, r *Request, s Sink) Result

@@ -39,6 +39,10 @@ type call struct {
 
 	askedUsage, askedEach bool // injected, not the client's
 
+	judging wire.Judging  // by what the answer is judged
+	content int64         // events with content so far
+	waited  time.Duration // since the exchange's start: from when on the upstream is waited for
+
 	entry  entry   // among the calls of the endpoint where it began
 	legs   [2]*leg // that race now; guarded by x.w.mu
 	beside *leg    // the second of them, also when the race is over
@@ -72,6 +76,7 @@ func (x *exchange) try(a *Attempt, ep *endpoint, turn guard.Turn, again bool) ve
 	v := c.send()
 	a.Outcome, a.Duration = v.outcome, time.Since(a.Start)
 	c.meter(a, c.stream)
+	c.appraise(a)
 	c.speedOf(a.Start.Add(a.Duration))
 	c.turn.End(c.judgement(v))
 	c.coolDown(v)
@@ -162,6 +167,7 @@ func (c *call) body() []byte {
 		e.ContinuousUsage = c.u.cfg.UsageExact && !r.Head.ContinuousUsage && !lacks.each
 	}
 	c.askedUsage, c.askedEach = e.IncludeUsage, e.ContinuousUsage
+	c.judging = r.judging(c.att.Target.Patch)
 	if e == (wire.Edit{}) {
 		return r.Body
 	}

@@ -74,6 +74,12 @@ func (c *call) commit(stream bool, length int64, contentType string) {
 	x.w.written = x.w.now()
 	x.w.arm()
 	x.res.TTFT = x.w.written
+	c.att.TTFT = c.since(x.w.written)
+	c.progress(false)
+	if !stream {
+		c.att.TTFA = c.att.TTFT
+		c.progress(true)
+	}
 	x.res.Served, x.res.Endpoint, x.res.Stream = c.att.Target, c.ep.base, stream
 	x.res.Status = c.resp.Status
 	if x.open {
@@ -123,7 +129,7 @@ func (c *call) newStream() *wire.Stream {
 	s := streamPool.Get().(*wire.Stream)
 	s.Reset(wire.StreamOptions{
 		API: c.x.req.API, Dialect: c.set.dialect, EchoModel: c.x.req.EchoModel,
-		StripUsage: c.askedUsage, StripChunkUsage: c.askedEach,
+		StripUsage: c.askedUsage, StripChunkUsage: c.askedEach, Judging: c.judging,
 	})
 	return s
 }
@@ -162,6 +168,7 @@ func (c *call) feed(p []byte) (v verdict, over bool) {
 	x.w.mu.Lock()
 	defer x.w.mu.Unlock()
 	out := s.Feed(p)
+	content := c.pace()
 	if !x.w.answered {
 		if info, before, failed := s.Error(); failed && before {
 			return c.refused(&refused{info: info, header: c.resp.Fields}), true
@@ -184,8 +191,13 @@ func (c *call) feed(p []byte) (v verdict, over bool) {
 		return verdict{outcome: Canceled, final: true}, true
 	}
 	x.w.touch() // a slow client is not a silent upstream
+	if content {
+		c.waited = time.Duration(x.w.last.Load())
+	}
 	if x.res.TTFA == 0 && s.Answered() {
 		x.res.TTFA = x.w.written
+		c.att.TTFA = c.since(x.w.written)
+		c.progress(true)
 	}
 	if s.Done() {
 		return c.streamDone(), true

@@ -58,7 +58,8 @@ func (c *call) judge(b []byte) verdict {
 		c.att.Err = errors.New("the upstream's answer is not a JSON object")
 		return verdict{outcome: Invalid, fail: madeFailure(Invalid), retry: true}
 	}
-	u := wire.UnaryUsage(b, c.x.req.API)
+	u := wire.ReadUnary(b, c.x.req.API, c.judging)
+	c.att.Answer = u.Answer
 	c.countUnary(u)
 	if m := c.x.req.EchoModel; m != "" {
 		echo := getBytes()
@@ -115,6 +116,9 @@ func (c *call) relayLarge(b []byte) verdict {
 	v := c.pass(b[:cap(b)], tail.Feed)
 	u := tail.Result()
 	c.countUnary(u)
+	if c.x.req.API != wire.Embeddings {
+		c.att.Answer = u.Answer
+	}
 	c.x.res.Finish = u.Finish
 	if v.outcome == Success && !tail.Complete() {
 		c.att.Err = errors.New("the upstream's answer ended in the middle")

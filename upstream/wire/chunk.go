@@ -12,6 +12,7 @@ type content struct {
 	texts    int   // generated values
 	zero     bool  // the finish reason found is that of choice 0
 	only     span  // the last of them when it is a non-empty string
+	one      parts // of the last choice
 }
 
 // choiceSet remembers which choices started and which finished. Indexes above
@@ -52,34 +53,34 @@ func (c *content) walk(b []byte, i int, set *choiceSet) (finish span, end int) {
 	a := arrayAt(b, i)
 	for a.next() {
 		c.choices++
+		c.one = parts{}
 		if b[a.val] != '{' {
 			continue
 		}
-		index, reason := int64(0), span{}
 		o := objectAt(b, a.val)
 		for o.next() {
 			switch string(b[o.key.start:o.key.end]) {
 			case "index":
-				index, _ = number(b, o.val, o.end(), 0, false)
+				c.one.index, _ = number(b, o.val, o.end(), 0, false)
 			case "finish_reason":
-				if b[o.val] == '"' && o.end()-o.val > 2 {
+				if c.one.reason(b, o.value()); c.one.finish.end > 0 {
 					c.any = true
-					reason = o.value()
 				}
 			case "delta", "message":
 				o.walked(c.delta(b, o.val))
 			case "text":
 				c.text(b, o.val, o.end(), true)
+				c.one.content = o.value()
 			default:
 				c.any = c.any || carries(b, o.val, o.end())
 			}
 		}
 		a.walked(o.close())
-		set.start(index)
-		if reason.end > 0 {
-			set.finish(index)
-			if index == 0 || finish.end == 0 {
-				finish, c.zero = reason, index == 0
+		set.start(c.one.index)
+		if reason := c.one.finish; reason.end > 0 {
+			set.finish(c.one.index)
+			if c.one.index == 0 || finish.end == 0 {
+				finish, c.zero = reason, c.one.index == 0
 			}
 		}
 	}
@@ -100,6 +101,7 @@ func (c *content) delta(b []byte, i int) (end int) {
 		case "role":
 		case "content", "tool_calls", "function_call", "refusal", "audio":
 			c.text(b, o.val, o.end(), true)
+			c.one.member(b, &o)
 		case "reasoning", "reasoning_content":
 			c.text(b, o.val, o.end(), false)
 		default: // nothing the model wrote, but the client's to see
@@ -167,26 +169,62 @@ func carries(b []byte, i, end int) bool {
 	return false
 }
 
-// textLen counts the characters of a JSON string's inside: an escape is one, a
-// surrogate pair is one.
-func textLen(raw []byte) (n int64) {
+// The classes of bytes inside a JSON string. From classMark on they are special.
+const (
+	classPlain = iota
+	classRest  // goes on with a character
+	classMark  // may begin a mark
+	classSlash // begins an escape
+)
+
+var textClass = func() (t [256]uint8) {
+	for c := range t {
+		switch {
+		case c == '\\':
+			t[c] = classSlash
+		case isMark(byte(c)):
+			t[c] = classMark
+		case c&0xC0 == 0x80:
+			t[c] = classRest
+		}
+	}
+	return t
+}()
+
+// scanText counts the characters of a JSON string's inside: an escape is one, a
+// surrogate pair is one. special tells that a mark may begin in it.
+func scanText(raw []byte) (n int64, special bool) {
+	n = int64(len(raw))
 	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		if c == '\\' && i+1 < len(raw) {
+		class := textClass[raw[i]]
+		if class == classPlain {
+			continue
+		}
+		switch class {
+		case classRest:
+			n--
+		case classMark:
+			special = true
+		case classSlash:
 			i++
-			if raw[i] == 'u' {
+			if n--; i == len(raw) {
+				n++
+			} else if raw[i] == 'u' {
+				special = true
+				end := min(i+4, len(raw)-1)
+				n -= int64(end - i)
 				if i+2 < len(raw) && raw[i+1]|0x20 == 'd' && raw[i+2]|0x20 >= 'c' && raw[i+2]|0x20 <= 'f' {
 					n-- // the second half of a pair
 				}
-				i += 4
+				i = end
 			}
-			n++
-			continue
-		}
-		if c&0xC0 != 0x80 {
-			n++
 		}
 	}
+	return n, special
+}
+
+func textLen(raw []byte) int64 {
+	n, _ := scanText(raw)
 	return n
 }
 

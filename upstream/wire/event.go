@@ -26,7 +26,11 @@ type chunk struct {
 	typ            span // responses
 	response       span
 	status         span
+	why            span // responses: why the answer is incomplete
+	item           span
+	output         span // responses: the index of the item
 	delta          span
+	choices        span
 	content        content
 	finish         span
 	cutUsage       bool
@@ -45,6 +49,7 @@ func (e *chunk) scan(b []byte, set *choiceSet) bool {
 				end := 0
 				e.finish, end = e.content.walk(b, o.val, set)
 				o.walked(end)
+				e.choices = o.value()
 			}
 		case "usage":
 			e.usage, e.keyStart, e.prev = o.value(), o.key.start-1, o.prev
@@ -70,6 +75,12 @@ func (e *chunk) scan(b []byte, set *choiceSet) bool {
 			e.response = o.value()
 		case "delta":
 			e.delta = o.value()
+		case "item":
+			e.item = o.value()
+			e.useful = true
+		case "output_index":
+			e.output = o.value()
+			e.useful = true
 		default:
 			if bytes.IndexByte(key, '\\') >= 0 && len(key) < 128 {
 				var ok bool
@@ -200,6 +211,8 @@ func (s *Stream) meter(b []byte, e *chunk) {
 				s.setUsage(b, o.val, finished)
 			case o.is("status"):
 				e.status = o.value()
+			case o.is("incomplete_details"):
+				e.why = memberOf(b, o.value(), "reason")
 			}
 		}
 	}
@@ -226,6 +239,12 @@ func (s *Stream) choicesSeen(b []byte, e *chunk) {
 		s.stats.ContentEvents++
 	}
 	s.answered = s.answered || c.answered
+	switch {
+	case c.choices == 1:
+		s.critic.choice(b, &c.one)
+	case c.choices > 1:
+		s.critic.each(b, e.choices)
+	}
 	if e.finish.end > 0 && (c.zero || len(s.finish) == 0) {
 		s.finish = append(s.finish[:0], b[e.finish.start+1:e.finish.end-1]...)
 	}
@@ -241,6 +260,7 @@ func (s *Stream) typed(b []byte, e *chunk) {
 		return
 	}
 	typ := b[e.typ.start+1 : e.typ.end-1]
+	s.critic.event(b, string(typ), e)
 	switch string(typ) {
 	case "response.created", "response.queued", "response.in_progress", "response.output_item.added",
 		"response.content_part.added", "response.reasoning_summary_part.added":

@@ -82,6 +82,7 @@ func sseFixtures(t *testing.T) []sidecar {
 
 // state is everything that must not depend on how the bytes were cut.
 type state struct {
+	Answer                            wire.Answer
 	Client                            string
 	Usage                             wire.Usage
 	HasUsage                          bool
@@ -108,6 +109,7 @@ func follow(s *wire.Stream, pieces ...[]byte) state {
 		Client: string(out), Finish: s.FinishReason(), Stats: s.Stats(), Done: s.Done(), Complete: s.Complete(),
 		Empty: s.Empty(), Committed: s.Committed(), Answered: s.Answered(), Boundary: s.Boundary(), Newlines: s.Newlines(),
 	}
+	st.Answer = s.Answer()
 	st.Usage, st.HasUsage = s.Usage()
 	st.Error, st.Early, st.Failed = s.Error()
 	return st

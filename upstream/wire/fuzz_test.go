@@ -166,6 +166,7 @@ func FuzzStream(f *testing.F) {
 		if mode&16 != 0 {
 			o.Dialect = wire.TGI
 		}
+		o.Judging = everything
 		whole := follow(wire.NewStream(o), body)
 		var pieces [][]byte
 		for rest, n := body, int(step%251)+1; len(rest) > 0; n = n%97 + int(step%7) + 1 {
@@ -198,7 +199,7 @@ func FuzzTail(f *testing.F) {
 		k := int(cut) % (len(body) + 1)
 		tail.Feed(body[:k])
 		tail.Feed(body[k:])
-		got, want := tail.Result(), wire.UnaryUsage(body, wire.Chat)
+		got, want := tail.Result(), wire.ReadUnary(body, wire.Chat, wire.Judging{})
 		if got.Usage != want.Usage || got.HasUsage != want.HasUsage {
 			t.Fatalf("%q: %+v, want %+v", body, got, want)
 		}

@@ -20,6 +20,8 @@ type StreamOptions struct {
 	StripChunkUsage bool
 	// EchoModel, when set, replaces the model in every chunk.
 	EchoModel string
+	// Judging is by what the answer is judged.
+	Judging Judging
 }
 
 // Stream follows a server-sent event stream as it passes: fed with raw reads,
@@ -69,6 +71,7 @@ type Stream struct {
 	stats          StreamStats
 	chunk          chunk // of the event at hand
 	like           template
+	critic         critic
 }
 
 // StreamStats counts what passed.
@@ -94,8 +97,9 @@ func (s *Stream) Reset(o StreamOptions) {
 		o: o, edits: o.StripUsage || o.StripChunkUsage || o.EchoModel != "",
 		ev: keep(s.ev), joined: keep(s.joined), held: keep(s.held), out: keep(s.out), finish: keep(s.finish),
 		like: template{before: s.like.before[:0], after: s.like.after[:0]},
-		late: late{buf: keep(s.late.buf), ends: s.late.ends[:0]},
+		late: late{buf: keep(s.late.buf), ends: s.late.ends[:0]}, critic: critic{calls: s.critic.calls},
 	}
+	s.critic.reset(o.Judging)
 }
 
 func keep(b []byte) []byte {
@@ -287,8 +291,22 @@ func (s *Stream) FinishReason() string { return string(s.finish) }
 // reasoning.
 func (s *Stream) Answered() bool { return s.answered }
 
+// ContentEvents is Stats' of that name.
+func (s *Stream) ContentEvents() int64 { return s.stats.ContentEvents }
+
 // Stats returns the counts so far.
 func (s *Stream) Stats() StreamStats { return s.stats }
+
+// Answer is what the answer was like so far; Seen is false before anything of
+// one came. Nothing may be fed behind it.
+func (s *Stream) Answer() Answer {
+	if s.choices.count == 0 && !s.terminal && s.stats.ContentEvents == 0 {
+		return Answer{}
+	}
+	a := s.critic.answer(s.Complete() && !s.failed)
+	a.Chars, a.Events = s.stats.Chars, s.stats.ContentEvents
+	return a
+}
 
 // Estimate is the estimated number of output tokens seen so far.
 func (s *Stream) Estimate() int64 { return Estimate(s.stats.Chars, s.stats.ContentEvents) }

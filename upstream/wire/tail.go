@@ -246,9 +246,14 @@ func (t *Tail) endString() {
 	}
 }
 
-// Result is what UnaryUsage would have found (Chars excepted).
+// Result is what ReadUnary would have found, but for the content: nothing is
+// counted or judged of it.
 func (t *Tail) Result() Unary {
 	u := t.u
+	u.Answer = Answer{Seen: true, Judged: FlawTruncated}
+	if u.Finish != "" {
+		u.Answer.Finish[finishOf([]byte(u.Finish))]++
+	}
 	if !u.HasUsage && t.hasTimings {
 		u.Usage, u.HasUsage = t.timings, true
 	}

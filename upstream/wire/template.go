@@ -10,6 +10,7 @@ import "bytes"
 type template struct {
 	before, after []byte // around the inside of the text, quotes included
 	answer        bool   // the text is an answer, not reasoning
+	judged        bool   // it is content of choice 0
 }
 
 // templateLimit bounds what is remembered per stream.
@@ -18,6 +19,10 @@ const templateLimit = 1 << 10
 // learn remembers the event just scanned when it is an ordinary one.
 func (s *Stream) learn(b []byte, e *chunk) {
 	c := &e.content
+	judged := c.one.content == c.only
+	if judged && !s.critic.full.has(c.one.index) || c.one.refusal.end > 0 && c.one.refusal == c.only {
+		return // what it means is still to be seen
+	}
 	if c.choices != 1 || c.texts != 1 || c.only.end == 0 || e.finish.end > 0 || e.timings.end > 0 ||
 		e.usage.end > 0 && b[e.usage.start] != 'n' || s.o.API == Responses || len(b)-(c.only.end-c.only.start) > templateLimit {
 		return
@@ -26,6 +31,7 @@ func (s *Stream) learn(b []byte, e *chunk) {
 	t.before = append(t.before[:0], b[:c.only.start+1]...)
 	t.after = append(t.after[:0], b[c.only.end-1:]...)
 	t.answer = c.answered
+	t.judged = judged && c.one.index == 0
 }
 
 // again meters an event that differs from the template in its text alone.
@@ -41,7 +47,11 @@ func (s *Stream) again(b []byte) bool {
 	}
 	s.stats.Events++
 	s.stats.ContentEvents++
-	s.stats.Chars += textLen(b[n : end-1])
+	chars, special := scanText(b[n : end-1])
+	s.stats.Chars += chars
+	if t.judged && (special || s.critic.busy) {
+		s.critic.text(b[n : end-1])
+	}
 	s.answered = s.answered || t.answer
 	s.committed = true
 	return true

@@ -51,14 +51,18 @@ type Unary struct {
 	Finish   string // finish reason of choice 0 (status for responses)
 	Chars    int64  // characters of generated content, for an estimate
 	Clamped  int64  // usage numbers that made no sense
+	Answer   Answer
 }
 
-// UnaryUsage reads usage, choices and finish reason by a structural scan.
-// llama.cpp's timings count when there is no usage.
-func UnaryUsage(body []byte, api API) Unary {
+// ReadUnary reads usage, choices and finish reason by a structural scan, and
+// what the answer is like. llama.cpp's timings count when there is no usage.
+func ReadUnary(body []byte, api API, by Judging) Unary {
 	var u Unary
 	var timings Usage
 	hasTimings := false
+	var status, why span
+	var j critic
+	j.reset(by)
 	body = bytes.TrimPrefix(body, bom)
 	for o := objectAt(body, skipSpace(body, 0)); o.next(); {
 		switch string(body[o.key.start:o.key.end]) {
@@ -76,10 +80,11 @@ func UnaryUsage(body []byte, api API) Unary {
 			if end > 0 {
 				o.walked(end)
 			}
-			u.Choices, u.Chars = c.choices, c.chars
+			u.Choices, u.Chars, u.Answer.Chars = c.choices, c.chars, c.chars
 			if finish.end > 0 {
 				u.Finish, _ = stringValue(body, finish.start, finish.end)
 			}
+			j.each(body, o.value())
 		case "data", "output":
 			a := arrayAt(body, o.val)
 			for a.next() {
@@ -87,17 +92,46 @@ func UnaryUsage(body []byte, api API) Unary {
 			u.Choices = a.n
 			if api == Responses {
 				u.Chars = deepTextLen(body[o.val:o.end()])
+				u.Answer.Chars = j.output(body, o.value())
 			}
 		case "status":
-			if api == Responses {
-				u.Finish, _ = stringValue(body, o.val, o.end())
+			if status = o.value(); api == Responses {
+				u.Finish, _ = stringValue(body, status.start, status.end)
 			}
+		case "incomplete_details":
+			why = memberOf(body, o.value(), "reason")
 		}
 	}
 	if !u.HasUsage && hasTimings {
 		u.Usage, u.HasUsage = timings, true
 	}
+	u.answer(&j, api, body, status, why)
 	return u
+}
+
+// answer fills in what the whole answer is like; Chars is there.
+func (u *Unary) answer(j *critic, api API, body []byte, status, why span) {
+	complete := true
+	switch api {
+	case Embeddings:
+		u.Answer = Answer{}
+		return
+	case Responses:
+		failed := u.Finish == "failed" || u.Finish == "cancelled"
+		if complete = !failed && u.Finish != "queued" && u.Finish != "in_progress"; complete {
+			j.respond(body, status, why)
+		}
+	default:
+		if j.seen == (bitset{}) {
+			j.seen.add(0) // an answer without a choice
+		}
+	}
+	chars := u.Answer.Chars
+	u.Answer = j.answer(complete)
+	u.Answer.Chars = chars
+	if chars > 0 {
+		u.Answer.Events = 1
+	}
 }
 
 // Verdict says what a 200 body is.
