@@ -199,6 +199,14 @@ type Definition struct {
 	Slice       [2]int // half-open, of the layer's buckets
 	HoldoutSeed string // "" = none
 	Holdout     int    // buckets held out
+	// Heavy are units (Digest.Field) that carry too much of the traffic for an
+	// early step: where Ramping owns their bucket they get the baseline, and they
+	// are in no analysis.
+	Heavy   [][8]byte
+	Ramping int // variant index; read with Heavy only
+	// RunsFrom is the revision since which conversations may still run, 0 is
+	// GenRevision; see Finish.
+	RunsFrom int64
 }
 
 // Attrs answers targeting attributes; ok false when the request has none.

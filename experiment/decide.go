@@ -11,9 +11,15 @@ func (e *Experiment) Decide(q *Query) Decision {
 	if e.byState(q, &d) || e.bySegment(q, &d) || e.byUnit(q, &d) {
 		return d
 	}
+	heavy := e.isHeavy(&d)
 	write, done := e.byPin(q, &d)
 	if !done {
-		e.byBucket(q, &d, write)
+		e.byBucket(q, &d, write, heavy)
+	}
+	if heavy {
+		// In neither arm: to leave the heaviest out of one alone would make the
+		// other look different.
+		d.Analysed = false
 	}
 	return d
 }
@@ -140,8 +146,9 @@ func (e *Experiment) needsPin(bucket int) bool {
 // table goes on. A paused canary freezes its ramp, not its traffic.
 func (e *Experiment) enrolmentPaused() bool { return e.state == Paused && !e.canary }
 
-// byBucket answers from the table. write is how a new pin would be written.
-func (e *Experiment) byBucket(q *Query, d *Decision, write string) {
+// byBucket answers from the table. write is how a new pin would be written;
+// heavy units are not let into the variant that ramps.
+func (e *Experiment) byBucket(q *Query, d *Decision, write string, heavy bool) {
 	owner := e.own[d.Bucket]
 	if owner == Outside {
 		d.Reason = ReasonUnallocated
@@ -161,6 +168,9 @@ func (e *Experiment) byBucket(q *Query, d *Decision, write string) {
 		return
 	case state == Draining && e.sticky == ByUser && !provisional:
 		d.Reason = ReasonEnrolmentPaused
+		return
+	case heavy && int(owner) == e.ramping && e.ramping != e.baseline:
+		d.Reason = ReasonHeavy
 		return
 	}
 	d.Variant, d.Exposure = int(owner), true

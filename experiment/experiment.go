@@ -1,8 +1,11 @@
 package experiment
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Experiment is a compiled, immutable Definition; Decide may be called from
@@ -25,6 +28,10 @@ type Experiment struct {
 	slice       [2]int
 	holdoutSeed string
 	holdout     int
+	heavy       [][8]byte // sorted
+	ramping     int
+	genRevision int64
+	runsFrom    int64
 	// The part of the ownership table that a decision reads: 11 kB instead of
 	// the whole 100.
 	own       [Buckets]uint8
@@ -44,6 +51,8 @@ func New(def Definition) (*Experiment, error) {
 		gen: def.Generation, blockBelow: def.BlockBelow, merge: def.Merge,
 		baseline: def.Baseline, winner: def.Winner,
 		layerSeed: def.LayerSeed, slice: def.Slice, holdoutSeed: def.HoldoutSeed, holdout: def.Holdout,
+		heavy: slices.SortedFunc(slices.Values(def.Heavy), compareFields), ramping: def.Ramping,
+		genRevision: def.GenRevision, runsFrom: cmp.Or(def.RunsFrom, def.GenRevision),
 	}
 	for _, v := range def.Variants {
 		e.states = append(e.states, v.State)
@@ -71,6 +80,16 @@ func New(def Definition) (*Experiment, error) {
 		return nil, fmt.Errorf("experiment %s: %w", def.Key, errors.Join(errs...))
 	}
 	return e, nil
+}
+
+func compareFields(a, b [8]byte) int { return bytes.Compare(a[:], b[:]) }
+
+func (e *Experiment) isHeavy(d *Decision) bool {
+	if len(e.heavy) == 0 || !d.HasUnit {
+		return false
+	}
+	_, found := slices.BinarySearchFunc(e.heavy, d.Digest.Field, compareFields)
+	return found
 }
 
 // validName reports whether s may name an experiment or a variant:

@@ -91,7 +91,10 @@ func Hash(seed string, u Unit) Digest {
 	b := append(buf[:0], "b1:"...)
 	b = append(b, seed...)
 	b = append(b, ':')
-	b = appendUnit(b, u)
+	return digestOf(appendUnit(b, u))
+}
+
+func digestOf(b []byte) Digest {
 	sum := sha256.Sum256(b)
 	return Digest{
 		Bucket: Bucket(binary.BigEndian.Uint32(sum[0:4])),

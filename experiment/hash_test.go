@@ -2,10 +2,6 @@ package experiment_test
 
 import (
 	"encoding/hex"
-	"encoding/json"
-	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -137,64 +133,6 @@ func TestGrowthBookHashVectors(t *testing.T) {
 			t.Errorf("growthbook2 %q %q: the pin field depends on the hash kind", c.Seed, c.Value)
 		}
 	}
-}
-
-// TestGrowthBookCases runs GrowthBook's public suite, which is not part of
-// this repository: it lies beside the checkout or at $SLUICE_SHARED.
-func TestGrowthBookCases(t *testing.T) {
-	dir := os.Getenv("SLUICE_SHARED")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared")
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, "vectors", "growthbook_cases.json"))
-	if err != nil {
-		t.Skipf("no GrowthBook cases: %v", err)
-	}
-	var v struct {
-		Hash, GetBucketRange, ChooseVariation [][]json.RawMessage
-	}
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatal(err)
-	}
-	if len(v.Hash) == 0 || len(v.GetBucketRange) == 0 || len(v.ChooseVariation) == 0 {
-		t.Fatal("the suite lacks hash, getBucketRange or chooseVariation")
-	}
-	for _, c := range v.Hash {
-		seed, value := arg[string](t, c[0]), arg[string](t, c[1])
-		want := arg[*float64](t, c[3])
-		got, ok := experiment.GrowthBookHash(seed, value, arg[int](t, c[2]))
-		if ok != (want != nil) || ok && got != *want {
-			t.Errorf("hash %s: %v %v", c, got, ok)
-		}
-	}
-	for _, c := range v.GetBucketRange {
-		in := arg[[3]json.RawMessage](t, c[1])
-		got := experiment.GrowthBookRanges(arg[int](t, in[0]), arg[float64](t, in[1]), arg[[]float64](t, in[2]))
-		want := arg[[][2]float64](t, c[2])
-		if len(got) != len(want) {
-			t.Errorf("%s: %v, want %v", c[0], got, want)
-			continue
-		}
-		for i := range want {
-			if math.Abs(got[i][0]-want[i][0]) > 1e-6 || math.Abs(got[i][1]-want[i][1]) > 1e-6 {
-				t.Errorf("%s: %v, want %v", c[0], got, want)
-			}
-		}
-	}
-	for _, c := range v.ChooseVariation {
-		got := experiment.GrowthBookChoose(arg[float64](t, c[1]), arg[[][2]float64](t, c[2]))
-		if want := arg[int](t, c[3]); got != want {
-			t.Errorf("%s: %d, want %d", c[0], got, want)
-		}
-	}
-}
-
-func arg[T any](t *testing.T, raw json.RawMessage) (v T) {
-	t.Helper()
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
-	return v
 }
 
 func TestExperimentDigest(t *testing.T) {

@@ -46,6 +46,9 @@ func (c *checker) experiment(path string, e *Experiment) {
 		c.add(path+"/stickiness", "stickiness_none", "stickiness: none draws per request and is for kind: canary only; an A/B test keeps its users: write user or bucket")
 	}
 	c.oneOf(path+"/switch", e.Switch, "", SwitchRequest, SwitchConversation)
+	if e.Switch == SwitchConversation && e.Stickiness == "none" {
+		c.add(path+"/switch", "switch_without_units", "stickiness: none draws every request anew, so no conversation stays anywhere; write unit: {from: [conversation]} to draw once for each")
+	}
 	c.pins(path, e)
 	c.oneOf(path+"/hash", e.Hash, "", "sha256", "growthbook1", "growthbook2")
 	c.seed(path+"/seed", e)
