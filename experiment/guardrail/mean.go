@@ -17,6 +17,18 @@ type Moments struct {
 	NN    float64 `json:"nn"`
 	NX    float64 `json:"nx"`
 	XX    float64 `json:"xx"`
+	// Clusters is how many the squares are over if they are of groups of units
+	// instead of units (a unit is served by many replicas, whose squares do not
+	// add up); 0 is Units.
+	Clusters int64 `json:"clusters,omitempty"`
+}
+
+// clusters is how many independent parts the variance is of.
+func (m Moments) clusters() int64 {
+	if m.Clusters > 0 {
+		return m.Clusters
+	}
+	return m.Units
 }
 
 // Observe adds dn requests worth dx to a unit that had n and x before.
@@ -34,17 +46,21 @@ func (m *Moments) Observe(n, x, dn, dx float64) {
 
 // Plus is the sum of both.
 func (m Moments) Plus(o Moments) Moments {
-	return Moments{m.Units + o.Units, m.N + o.N, m.X + o.X, m.NN + o.NN, m.NX + o.NX, m.XX + o.XX}
+	sum := Moments{Units: m.Units + o.Units, N: m.N + o.N, X: m.X + o.X, NN: m.NN + o.NN, NX: m.NX + o.NX, XX: m.XX + o.XX}
+	if m.Clusters > 0 || o.Clusters > 0 {
+		sum.Clusters = m.clusters() + o.clusters()
+	}
+	return sum
 }
 
 // ratio is x/n and its variance by the delta method (reference/experiments.md
 // 6.1): (s_xx - 2 R s_xn + R^2 s_nn)/(k nbar^2) with sample moments. ok is false
 // where it is not defined.
 func (m Moments) ratio() (r, variance float64, ok bool) {
-	if m.Units < 2 || !(m.N > 0) {
+	if m.clusters() < 2 || !(m.N > 0) {
 		return 0, 0, false
 	}
-	k := float64(m.Units)
+	k := float64(m.clusters())
 	r = m.X / m.N
 	snn := (m.NN - m.N*m.N/k) / (k - 1)
 	snx := (m.NX - m.N*m.X/k) / (k - 1)

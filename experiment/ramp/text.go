@@ -192,7 +192,7 @@ func (in *Input) noData() string {
 }
 
 func (s *SRM) words() string {
-	return "the users are not divided as the weights say: " + or(s.Text, fmt.Sprintf("e-value %s, alarm at %s", e(s.LogE), "2,000"))
+	return "the users are not divided as the weights say: " + or(s.Text, fmt.Sprintf("e-value %s, alarm at %s", evalue(s.LogE), "2,000"))
 }
 
 // failure says a FAIL in numbers.
@@ -220,7 +220,8 @@ func percent(bp int) string { return digits(float64(bp)/100) + " %" }
 
 func digits(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }
 
-func e(ln float64) string {
+// evalue writes an e-value of which ln is the logarithm.
+func evalue(ln float64) string {
 	if ln > 30 {
 		return "over 1e13"
 	}
