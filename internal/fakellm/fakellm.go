@@ -35,15 +35,26 @@ type Behaviour struct {
 	Reasoning  int    // reasoning output tokens that usage reports
 	Tool       bool   // answer with a tool call instead of text
 	Text       string // the text to answer with, cut into events between words; "" = some words
+	// Odds is the probability that the fault happens, 0 = always.
+	Odds float64
+	// Over limits the fault to requests of more input tokens: the long prompt that
+	// does not fit.
+	Over int
+	Down time.Duration // how long the server is away after Die; 0 = 3 s
+	// Rejects are features that are answered 400, as by an engine started without
+	// them: tools, json, n, logprobs, image, stop.
+	Rejects []string
 }
 
 // Fault is a way to fail.
 type Fault string
 
-// The faults. All but Status, Hang and Refuse happen after a 200.
+// The faults. All but Status, Unserved, Hang, Refuse and Die happen after a 200.
 const (
 	NoFault    Fault = ""
 	Status     Fault = "status"      // answer with Behaviour.Status and the dialect's error body
+	Unserved   Fault = "unserved"    // 404: the model has another name here
+	Die        Fault = "die"         // the process is killed, as for want of memory, and starts again after Behaviour.Down
 	Truncate   Fault = "truncate"    // clean end of the connection in mid-answer
 	Reset      Fault = "reset"       // RST in mid-answer
 	Hang       Fault = "hang"        // silence from there on, until the client goes
@@ -68,12 +79,16 @@ type Options struct {
 	Default Behaviour
 	Choose  func(Call) Behaviour // nil: Default
 	Addr    string               // "" = a free loopback port
-	Slots   int                  // answers in the making at once; the rest waits, for ever. 0 = no limit
+	// MaxModelLen is what /v1/models of a vLLM tells, and the input tokens above
+	// which a request is answered 400; 0 = no limit.
+	MaxModelLen int
+	Slots       int // answers in the making at once; the rest waits, for ever. 0 = no limit
 	// PrefixCache is how many messages of conversations stay cached; what a
 	// request has of them is reported as cached input. 0 = none.
 	PrefixCache int
 	// Control lets another process script this one: POST /control takes a
-	// Behaviour, GET /control answers Counts.
+	// Behaviour, GET /control answers Counts, POST /restart?down=3s ends the
+	// process for so long.
 	Control bool
 	// Journal gets a line of JSON each time that usage leaves this server, at
 	// once, so that the books survive a kill: {"request","in","out"}, where the
@@ -107,12 +122,13 @@ type Server struct {
 	behaviour                                                                    atomic.Pointer[Behaviour]
 	ready                                                                        atomic.Bool
 	asleep                                                                       atomic.Bool
-	http                                                                         *http.Server
-	ln                                                                           net.Listener
+	life                                                                         atomic.Pointer[life]
+	addr                                                                         string
 	calls, streams, completed, failed, aborted, in, out, repIn, repOut, inflight atomic.Int64
 
-	promptWords, cachedWords atomic.Int64
-	prefixes                 *prefixes
+	promptWords, cachedWords     atomic.Int64
+	waiting, restarts, preempted atomic.Int64
+	prefixes                     *prefixes
 
 	slots   chan struct{}
 	journal sync.Mutex
@@ -120,6 +136,8 @@ type Server struct {
 	byModel map[string]int64
 	aborts  []time.Time // when clients were seen going, newest last, at most 1000
 	onCall  func(Call, http.Header)
+	closed  bool
+	away    *time.Timer // of a restart
 }
 
 // Start listens on Options.Addr and serves until Close.
@@ -134,7 +152,7 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fake upstream: %w", err)
 	}
-	s := &Server{opt: o, ln: ln, byModel: map[string]int64{}}
+	s := &Server{opt: o, addr: ln.Addr().String(), byModel: map[string]int64{}}
 	if o.Slots > 0 {
 		s.slots = make(chan struct{}, o.Slots)
 	}
@@ -143,19 +161,15 @@ func Start(o Options) (*Server, error) {
 	}
 	s.ready.Store(true)
 	s.behaviour.Store(&o.Default)
-	s.http = &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Second}
-	go s.http.Serve(ln)
+	s.bear(ln)
 	return s, nil
 }
 
 // URL is the base URL with /v1.
-func (s *Server) URL() string { return "http://" + s.ln.Addr().String() + "/v1" }
+func (s *Server) URL() string { return "http://" + s.addr + "/v1" }
 
 // Addr is host:port.
-func (s *Server) Addr() string { return s.ln.Addr().String() }
-
-// Close stops at once and cuts what is open.
-func (s *Server) Close() { s.http.Close() }
+func (s *Server) Addr() string { return s.addr }
 
 // Set replaces the default behaviour for the calls to come.
 func (s *Server) Set(b Behaviour) { s.behaviour.Store(&b) }
@@ -217,6 +231,16 @@ func (s *Server) routes() http.Handler {
 	if s.opt.Control {
 		mux.HandleFunc("GET /control", func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(s.Counts()) })
 		mux.HandleFunc("POST /control", s.control)
+		mux.HandleFunc("POST /restart", func(w http.ResponseWriter, r *http.Request) {
+			down, err := time.ParseDuration(r.URL.Query().Get("down"))
+			if err != nil || down < 0 {
+				http.Error(w, "want ?down= and a time, such as 3s", http.StatusBadRequest)
+				return
+			}
+			w.WriteHeader(http.StatusAccepted)
+			http.NewResponseController(w).Flush()
+			s.Restart(down)
+		})
 	}
 	if s.opt.Dialect == "vllm" {
 		mux.HandleFunc("GET /is_sleeping", func(w http.ResponseWriter, r *http.Request) {
@@ -257,13 +281,6 @@ func (s *Server) loading(w http.ResponseWriter) {
 	w.WriteHeader(503)
 }
 
-// metrics are the engine's own counters, by vLLM's names.
-func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	fmt.Fprintf(w, "vllm:prompt_tokens_total{model_name=\"fake\"} %d\nvllm:generation_tokens_total{model_name=\"fake\"} %d\n"+
-		"vllm:num_requests_running{model_name=\"fake\"} %d\nvllm:num_requests_waiting{model_name=\"fake\"} 0\n",
-		s.in.Load(), s.out.Load(), s.inflight.Load())
-}
-
 func (s *Server) models(w http.ResponseWriter, r *http.Request) {
 	if !s.ready.Load() {
 		s.loading(w)
@@ -274,10 +291,15 @@ func (s *Server) models(w http.ResponseWriter, r *http.Request) {
 		Object  string `json:"object"`
 		Created int64  `json:"created"`
 		OwnedBy string `json:"owned_by"`
+		MaxLen  int    `json:"max_model_len,omitempty"`
 	}
 	list := make([]item, 0, len(s.opt.Models))
 	for _, m := range s.opt.Models {
-		list = append(list, item{m, "model", created, s.opt.Dialect})
+		i := item{ID: m, Object: "model", Created: created, OwnedBy: s.opt.Dialect}
+		if s.opt.Dialect == "vllm" {
+			i.MaxLen = s.opt.MaxModelLen
+		}
+		list = append(list, i)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": list})

@@ -20,6 +20,14 @@ type prefixes struct {
 
 func newPrefixes(room int) *prefixes { return &prefixes{room: room, at: map[uint64]*list.Element{}} }
 
+// clear forgets everything, as a restart does.
+func (p *prefixes) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.order.Init()
+	clear(p.at)
+}
+
 // lookup returns how many words the messages have, and how many of them are
 // cached; afterwards all are.
 func (p *prefixes) lookup(messages []json.RawMessage) (words, cached int) {

@@ -1,12 +1,15 @@
 package fakellm
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
+	"time"
 )
 
 const created = 1764500000
@@ -22,6 +25,7 @@ type request struct {
 	MaxComp      *float64 `json:"max_completion_tokens"`
 	Logprobs     any      `json:"logprobs"`
 	Tools        []any    `json:"tools"`
+	Stop         any      `json:"stop"`
 	Format       *struct {
 		Type string `json:"type"`
 	} `json:"response_format"`
@@ -102,6 +106,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, api string) {
 		b = s.opt.Choose(call)
 	}
 	directive(string(body), &b)
+	if b.Odds > 0 && rand.Float64() >= b.Odds || b.Over > 0 && inputTokens(body) <= b.Over {
+		b.Fault = NoFault
+	}
 	if !s.ready.Load() {
 		s.failed.Add(1)
 		s.loading(w)
@@ -109,7 +116,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, api string) {
 	}
 	if len(s.opt.Models) > 0 && !contains(s.opt.Models, req.Model) && s.opt.Dialect != "sglang" && s.opt.Dialect != "tgi" {
 		s.failed.Add(1)
-		s.fail(w, 404, "NotFoundError", fmt.Sprintf("The model `%s` does not exist.", req.Model))
+		s.unserved(w, req.Model)
+		return
+	}
+	if why := s.rejected(&req, body, b.Rejects); why != "" {
+		s.failed.Add(1)
+		s.fail(w, 400, "BadRequestError", why)
 		return
 	}
 	if s.opt.Dialect == "vllm" && req.Options != nil && !req.Stream {
@@ -127,10 +139,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, api string) {
 	}
 	a.plan()
 	if s.slots != nil {
+		s.waiting.Add(1)
 		select {
 		case s.slots <- struct{}{}:
+			s.waiting.Add(-1)
 			defer func() { <-s.slots }()
 		case <-r.Context().Done():
+			s.waiting.Add(-1)
 			s.abort()
 			return
 		}
@@ -235,7 +250,19 @@ func (a *answer) run() {
 		if status == 0 {
 			status = 500
 		}
-		s.fail(a.w, status, "InternalServerError", fmt.Sprintf("scripted status %d", status))
+		s.fail(a.w, status, typeOf(status), fmt.Sprintf("scripted status %d", status))
+		return
+	case Unserved:
+		s.failed.Add(1)
+		s.unserved(a.w, a.req.Model)
+		return
+	case Die:
+		s.failed.Add(1)
+		down := a.b.Down
+		if down == 0 {
+			down = 3 * time.Second
+		}
+		s.Restart(down)
 		return
 	case Refuse:
 		s.failed.Add(1)
@@ -254,6 +281,46 @@ func (a *answer) run() {
 		return
 	}
 	a.unary()
+}
+
+// typeOf is the type that engines write into the error of a status.
+func typeOf(status int) string {
+	switch status {
+	case 400, 413, 415, 422:
+		return "BadRequestError"
+	case 404:
+		return "NotFoundError"
+	}
+	return "InternalServerError"
+}
+
+func (s *Server) unserved(w http.ResponseWriter, model string) {
+	s.fail(w, 404, "NotFoundError", fmt.Sprintf("The model `%s` does not exist.", model))
+}
+
+// rejected is why an engine without these features refuses the request; "" where
+// it does not.
+func (s *Server) rejected(req *request, body []byte, features []string) string {
+	if most := s.opt.MaxModelLen; most > 0 && inputTokens(body) > most {
+		return fmt.Sprintf("This model's maximum context length is %d tokens. However, your request has %d input tokens. Please reduce the length of the input messages.", most, inputTokens(body))
+	}
+	for _, f := range features {
+		switch {
+		case f == "tools" && len(req.Tools) > 0:
+			return `"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`
+		case f == "json" && req.Format != nil && strings.HasPrefix(req.Format.Type, "json"):
+			return "response_format is not supported by this engine"
+		case f == "n" && req.N > 1:
+			return "n must be 1 with this engine"
+		case f == "logprobs" && req.Logprobs == true:
+			return "logprobs are not supported by this engine"
+		case f == "image" && bytes.Contains(body, []byte(`"image_url"`)):
+			return "At most 0 image(s) may be provided in one request."
+		case f == "stop" && req.Stop != nil:
+			return "stop is not supported by this engine"
+		}
+	}
+	return ""
 }
 
 // cut ends the connection without ceremony, by FIN or RST.
