@@ -43,6 +43,7 @@ const (
 	CodeOpen              = "open"
 	CodePassed            = "passed"
 	CodeReady             = "ready"
+	CodeUnmeasured        = "unmeasured"
 	CodeBaking            = "baking"
 	CodeBaked             = "baked"
 	CodeNotLeader         = "not_leader"
@@ -286,6 +287,9 @@ func (in *Input) start() Decision {
 	}
 	if d, stop := in.gates(0); stop {
 		return d
+	}
+	if n := in.Unmeasured; n > 0 {
+		return hold(CodeUnmeasured, fmt.Sprintf("what is slow is not known yet: it takes %d more answers of the baseline, or a threshold in the guardrail", n))
 	}
 	if len(in.Steps) == 0 {
 		return hold(CodeNotReady, "the steps are not sized yet: steps: auto waits for traffic")

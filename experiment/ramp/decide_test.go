@@ -154,3 +154,19 @@ func TestPolicyRoundTrip(t *testing.T) {
 		}
 	}
 }
+
+// A step whose thresholds are not known would have no trial of slowness, and
+// never pass.
+func TestStartWaitsForTheBaseline(t *testing.T) {
+	c := ramp.Default()
+	in := ramp.Input{State: "running", Phase: ramp.ReadyWait, Leader: true, Config: &c, Step: -1, Steps: []ramp.Step{{Weight: 500}},
+		Ready: ramp.Check{OK: true}, Preflight: ramp.Check{OK: true}, HeadRoom: ramp.Check{OK: true},
+		Treatments: []ramp.Treatment{{Name: "v2", Ramping: true}}, Unmeasured: 43}
+	if d := ramp.Decide(&in); d.Action != ramp.Hold || d.Code != ramp.CodeUnmeasured || !strings.Contains(d.Text, "43 more answers") {
+		t.Errorf("%+v", d)
+	}
+	in.Unmeasured = 0
+	if d := ramp.Decide(&in); d.Action != ramp.Advance {
+		t.Errorf("%+v", d)
+	}
+}

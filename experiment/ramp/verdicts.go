@@ -44,6 +44,7 @@ func (j *Judge) Fill(in *Input, e *Evidence, now int64, readings Readings) {
 		in.DataAge = Seconds(time.Duration(max(now-newest, 0)) * time.Millisecond)
 	}
 	in.SRM = j.SRM(e)
+	in.Unmeasured = e.Profile.Lacks(j.Guardrails)
 }
 
 // blames reports a baseline whose health stands in the way of everything.

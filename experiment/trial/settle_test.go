@@ -251,11 +251,17 @@ func TestThresholdsByClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(99, 10, 100*ms)
+	if n := p.Lacks(configs); n != 1 {
+		t.Errorf("it lacks %d answers, want 1", n)
+	}
 	if got, _ := trial.Fix(configs, &p); got[0] != (trial.Thresholds{}) {
 		t.Errorf("99 requests make a threshold: %v", got[0])
 	}
 	add(200, 10, 100*ms)
 	add(200, 5000, time.Second)
+	if n := p.Lacks(configs); n != 0 {
+		t.Errorf("it lacks %d answers, want 0", n)
+	}
 	got, settled := trial.Fix(configs, &p)
 	near := func(d, want time.Duration) bool { return math.Abs(float64(d-want)) < 0.05*float64(want) }
 	if !near(got[0][0], 200*ms) || !near(got[0][2], 2*time.Second) || got[0][1] < got[0][0] || got[0][3] < got[0][2] {

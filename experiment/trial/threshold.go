@@ -108,6 +108,18 @@ func Fix(configs []guardrail.Config, p *Profile) (thresholds []Thresholds, settl
 	return thresholds, settled
 }
 
+// Lacks is how many more answers of the baseline it takes until every guardrail
+// that has no threshold written knows what is slow; 0 if all do.
+func (p *Profile) Lacks(configs []guardrail.Config) int {
+	lack := 0
+	for _, c := range configs {
+		if kinds[c.Metric].kind == byTime && c.Threshold.Fixed == 0 {
+			lack = max(lack, minSamples-int(min(pooled(p.of(c.Metric)).Count(), minSamples)))
+		}
+	}
+	return lack
+}
+
 func (p *Profile) of(metric string) *[Classes]Histogram {
 	switch metric {
 	case guardrail.SlowTTFT:
