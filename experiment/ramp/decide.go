@@ -122,6 +122,9 @@ type Input struct {
 	NotReadyFor Seconds `json:"not_ready_for_s,omitempty"`
 	Preflight   Check   `json:"preflight"` // asked in ready_wait
 	HeadRoom    Check   `json:"head_room"`
+	// Unmeasured is how many more answers of the baseline it takes to know what
+	// is slow; asked in ready_wait, for a step fixes it before it begins.
+	Unmeasured int `json:"unmeasured,omitempty"`
 
 	BaselineUnhealthy bool        `json:"baseline_unhealthy,omitempty"`
 	SRM               SRM         `json:"srm,omitzero"`

@@ -37,6 +37,7 @@ type load struct {
 	gateways []*gateway
 	client   *http.Client
 	rate     float64
+	seen     func(*http.Response) // each answer's header; nil: nobody
 	now      atomic.Pointer[phase]
 	tally    tally
 	wg       sync.WaitGroup
@@ -91,6 +92,9 @@ func (l *load) answer(req *http.Request, stream bool) (class string, content boo
 		return "no answer: " + root(err).Error(), false
 	}
 	defer resp.Body.Close()
+	if l.seen != nil {
+		l.seen(resp)
+	}
 	if resp.StatusCode != 200 {
 		b, _ := io.ReadAll(resp.Body)
 		return fmt.Sprintf("%d %s", resp.StatusCode, codeOf(b)), false
