@@ -18,7 +18,13 @@ type Change struct {
 	DryRun                     bool
 	// CutStreams says of a kill or rollback that streams in flight end at once.
 	CutStreams bool
-	Mutate     func(s *Snapshot, revision int64) error
+	// Fence is the leadership that a leader acts under: a commit below the highest
+	// that the database has seen is ErrFenced, and a higher one raises it. 0 is a
+	// person, or a change that only reduces.
+	Fence int64
+	// Details are the inputs of a decision, JSON; kept in the audit row.
+	Details json.RawMessage
+	Mutate  func(s *Snapshot, revision int64) error
 }
 
 // Audit is one row of the append-only, hash-chained audit log, written in the
@@ -36,12 +42,16 @@ type Audit struct {
 	Reason    string          `json:"reason,omitempty"`
 	Before    json.RawMessage `json:"before,omitempty"` // the object before and after
 	After     json.RawMessage `json:"after,omitempty"`
-	Prev      string          `json:"prev"` // hash of the row before
+	Details   json.RawMessage `json:"details,omitempty"` // the inputs of a decision
+	Prev      string          `json:"prev"`              // hash of the row before
 	Hash      string          `json:"hash"`
 }
 
 // ErrConflict reports that the newest revision moved too often to commit.
 var ErrConflict = errors.New("the document changed at the same time; read it again and retry")
+
+// ErrFenced reports a write of an old leader: another one leads since.
+var ErrFenced = errors.New("another replica leads since; this change is too late")
 
 // Problem is one fault of a document, with a JSON pointer to it.
 type Problem struct {

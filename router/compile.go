@@ -30,7 +30,10 @@ const everyVariant = "*"
 type CompileOptions struct {
 	Secrets func(name string) bool // does a credential resolve; nil: not checked
 	Kills   []KillEntry
-	Epoch   int64 // of the kill set, becomes Table.Epoch
+	// Trips are variants that are out of service on this replica alone, for now:
+	// their units get the baseline, are not analysed and keep their pins.
+	Trips []KillEntry
+	Epoch int64 // of the kill set, becomes Table.Epoch
 	// OverrideHeaders are more header names that force a variant, in every experiment.
 	OverrideHeaders []string
 }
@@ -249,6 +252,12 @@ func (c *compiler) definition(e *Experiment, ce *CompiledExperiment) (experiment
 			def.Variants[i].State = experiment.Killed
 		}
 	}
+	for _, k := range c.o.Trips {
+		if i := e.variant(k.Variant); k.Experiment == e.Key && k.Generation == e.Generation &&
+			i >= 0 && i != def.Baseline && def.Variants[i].State == experiment.Active {
+			def.Variants[i].State = experiment.NotReady
+		}
+	}
 	ce.State = def.State
 	return def, nil
 }
@@ -269,7 +278,7 @@ func (c *compiler) variant(e *Experiment, v *Variant, state experiment.VariantSt
 	out := c.target(up, or(v.Model, e.Model), v.Name)
 	out.Version = v.Version
 	out.Target.Priority = priorityOf(e, v)
-	out.Masked, out.Killed = state == experiment.Masked, state == experiment.Killed
+	out.Masked, out.Killed, out.Tripped = state == experiment.Masked, state == experiment.Killed, state == experiment.NotReady
 	price := v.Price
 	if price == nil {
 		price = up.Price
@@ -324,7 +333,7 @@ func (c *compiler) fallbacks(e *Experiment, ce *CompiledExperiment) {
 			continue
 		}
 		to := ce.Variants[j]
-		if j == ce.Baseline || ce.assigns() && !to.Killed && !to.Masked {
+		if j == ce.Baseline || ce.assigns() && !to.Killed && !to.Masked && !to.Tripped {
 			ce.Variants[i].Fallback = to
 		}
 	}

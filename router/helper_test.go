@@ -89,6 +89,16 @@ func compile(t testing.TB, d *router.Document, keys ...router.Key) *router.Table
 	return table
 }
 
+// trip compiles d with a variant out of service on this replica.
+func trip(t testing.TB, d *router.Document, exp, variant string) *router.Table {
+	t.Helper()
+	table, err := router.Compile(&router.Snapshot{Document: *d}, ups(d), router.CompileOptions{
+		Trips: []router.KillEntry{{Experiment: exp, Generation: d.Experiment(exp).Generation, Variant: variant}},
+	})
+	must(t, err)
+	return table
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

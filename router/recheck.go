@@ -10,6 +10,7 @@ import (
 const (
 	RecheckKilled     = "killed"      // killed, rolled back or gone: the baseline serves
 	RecheckEvicted    = "evicted"     // weight 0: decided again
+	RecheckNotReady   = "not_ready"   // out of service on this replica: the baseline serves
 	RecheckNotRunning = "not_running" // finished or back in draft: the baseline serves
 )
 
@@ -46,6 +47,8 @@ func Recheck(t *Table, p *Plan) (v *CompiledVariant, reason string, d *experimen
 		return baseline, RecheckKilled, p.instead(e.Baseline, experiment.ReasonKilled)
 	case !e.assigns():
 		return baseline, RecheckNotRunning, p.instead(e.Baseline, experiment.ReasonNotRunning)
+	case e.Variants[i].Tripped && p.Decision.Reason != experiment.ReasonOverride:
+		return baseline, RecheckNotReady, p.instead(e.Baseline, experiment.ReasonNotReady)
 	case e.Variants[i].Masked:
 		d := t.again(e, p)
 		return e.Variants[d.Variant], RecheckEvicted, d

@@ -175,6 +175,15 @@ func TestRecheck(t *testing.T) {
 	if v, reason, _ := router.Recheck(old, &plan); v != plan.Variant || reason != "" {
 		t.Error("on the table that decided nothing changes")
 	}
+	tripped := trip(t, d.Clone(), "chat-v2", "canary")
+	if v, reason, again := router.Recheck(tripped, &plan); v.Name != "control" || reason != router.RecheckNotReady || again == nil || again.Reason != experiment.ReasonNotReady || again.Analysed {
+		t.Errorf("tripped here: %s %s %+v", v.Name, reason, again)
+	}
+	forced := plan
+	forced.Decision.Reason = experiment.ReasonOverride
+	if v, reason, _ := router.Recheck(tripped, &forced); v.Name != "canary" || reason != "" {
+		t.Errorf("tripped here, but forced: %s %s", v.Name, reason)
+	}
 	gone := parse(t, `{"upstreams": [{"name": "v1", "endpoints": ["http://gpu1:8000/v1"]}], "models": [{"name": "x", "default": {"upstream": "v1"}}]}`)
 	must(t, router.Normalize(gone, nil, 9, t0, nil))
 	if v, _, _ := router.Recheck(compile(t, gone), &plan); v == nil || v.Name != "control" {

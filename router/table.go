@@ -83,6 +83,7 @@ type CompiledVariant struct {
 	Price    *metrics.Price // nil: unknown
 	Masked   bool           // weight 0
 	Killed   bool
+	Tripped  bool // out of service on this replica, for now
 	// KeepAlive comments after and before the commit point; 0 = off.
 	KeepAlive, KeepAliveBefore time.Duration
 }

@@ -33,7 +33,8 @@ func (c *Controller) apply(snap *router.Snapshot, kills []sticky.KillEntry, sour
 		// A set that was read just before a kill of this replica must not undo it.
 		kills = mergeKills(kills, c.recentKills())
 	}
-	rev, set := snap.Document.Revision, killSetKey(kills)
+	trips := c.tripped()
+	rev, set := snap.Document.Revision, killSetKey(kills)+fmt.Sprint(trips)
 	if rev < c.compiled.revision {
 		return nil
 	}
@@ -41,7 +42,7 @@ func (c *Controller) apply(snap *router.Snapshot, kills []sticky.KillEntry, sour
 		c.note(snap, kills, source)
 		return nil
 	}
-	table, err := c.build(snap, kills)
+	table, err := c.build(snap, kills, trips)
 	if err != nil {
 		c.compileFailed(rev, err)
 		return fmt.Errorf("revision %d does not compile: %w", rev, err)
@@ -85,7 +86,7 @@ func (c *Controller) note(snap *router.Snapshot, kills []sticky.KillEntry, sourc
 	c.mu.Unlock()
 }
 
-func (c *Controller) build(snap *router.Snapshot, kills []sticky.KillEntry) (*router.Table, error) {
+func (c *Controller) build(snap *router.Snapshot, kills []sticky.KillEntry, trips []router.KillEntry) (*router.Table, error) {
 	secretKnown := func(name string) bool { _, ok := c.o.Secrets(name); return ok }
 	// Validate before the pool changes: the living connections belong to the old table.
 	if ps := router.Validate(&snap.Document, router.ValidateOptions{Secrets: secretKnown}); len(ps) > 0 {
@@ -104,7 +105,7 @@ func (c *Controller) build(snap *router.Snapshot, kills []sticky.KillEntry) (*ro
 	}
 	table, err := router.Compile(snap.Clone(), ups, router.CompileOptions{
 		OverrideHeaders: c.o.OverrideHeaders,
-		Secrets:         secretKnown, Kills: routerKills(kills), Epoch: c.compiled.epoch + 1,
+		Secrets:         secretKnown, Kills: routerKills(kills), Trips: trips, Epoch: c.compiled.epoch + 1,
 	})
 	if err != nil {
 		if c.o.Live.Load() != nil {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -150,7 +151,7 @@ func entryOf(snap *router.Snapshot, experiment, variant string, ch router.Change
 	if e == nil {
 		return sticky.KillEntry{}, false
 	}
-	return sticky.KillEntry{Experiment: experiment, Generation: e.Generation, Variant: variant, Actor: ch.Actor, Time: now, Reason: ch.Reason}, true
+	return sticky.KillEntry{Experiment: experiment, Generation: e.Generation, Variant: variant, Actor: ch.Actor, Time: now, Reason: ch.Reason, Details: string(ch.Details)}, true
 }
 
 // remember puts a committed kill into the kill set too, where a database that
@@ -217,7 +218,7 @@ func (c *Controller) replay(ctx context.Context, snap *router.Snapshot, kills []
 		reason := strings.TrimPrefix(k.Reason+"; in force since "+k.Time.UTC().Format(time.RFC3339)+", written when the database was back", "; ")
 		// Not validated: it only reduces, and the rest may have faults of its own.
 		next, audit, err := c.o.Store.CommitAbove(ctx, 0, router.Change{
-			Actor: k.Actor, Action: action, Object: "experiment/" + k.Experiment, Reason: reason,
+			Actor: k.Actor, Action: action, Object: "experiment/" + k.Experiment, Reason: reason, Details: json.RawMessage(k.Details),
 			Mutate: func(s *router.Snapshot, revision int64) error {
 				return router.Stop(&s.Document, revision, c.o.Now(), entry)
 			},

@@ -115,6 +115,7 @@ type Controller struct {
 	doc       *router.Snapshot
 	source    string
 	kills     []sticky.KillEntry
+	trips     []router.KillEntry // of this replica alone; replaced, never written
 	degraded  map[string]Degraded
 	compile   *CompileError
 	replicas  []sticky.Replica // last seen

@@ -27,6 +27,9 @@ var ErrStale = errors.New("the published revision is not newer")
 // ErrNone reports that nothing has been published yet.
 var ErrNone = errors.New("nothing is published")
 
+// ErrFenced reports a checkpoint of an old leader: another one has written since.
+var ErrFenced = errors.New("another replica leads since")
+
 // ErrClosed reports a call after Close.
 var ErrClosed = errors.New("the sticky store is closed")
 
@@ -76,7 +79,7 @@ type Options struct {
 	Prefix string
 	Log    *slog.Logger     // slog.Default()
 	Backup PinBackup        // nil: pins have no copy
-	Now    func() time.Time // time.Now; for times shown to people, and the periods of conversations
+	Now    func() time.Time // time.Now; only for times shown to people
 
 	PinBudget time.Duration // bound of Get and Put; 5 ms
 	PinCache  int           // pins remembered for when Redis is away; 100,000
@@ -157,6 +160,7 @@ type KillEntry struct {
 	Time       time.Time `json:"time"`
 	Reason     string    `json:"reason,omitempty"`
 	CutStreams bool      `json:"cut_streams,omitempty"` // streams in flight end at once
+	Details    string    `json:"details,omitempty"`     // JSON: the inputs of a decision, for the audit
 }
 
 // ReplicaTTL is how long a silent replica stays listed.

@@ -19,13 +19,12 @@ type unit struct {
 	field [8]byte
 }
 
-// putOp is one write: first come, or for what is passing the last.
+// putOp is one first-come write.
 type putOp struct {
 	unit
 	shard  uint16
 	pin    experiment.Pin
 	expect *experiment.Pin // also written over exactly this pin
-	last   bool            // of a conversation: written over anything, kept for two periods
 }
 
 // putResult is what is stored after a putOp.
@@ -86,6 +85,16 @@ type backend interface {
 	acquire(ctx context.Context, id string, floor int64, ttl time.Duration) (fence int64, ok bool, err error)
 	renew(ctx context.Context, id string, fence int64, ttl time.Duration) (bool, error)
 	release(ctx context.Context, id string, fence int64) error
+	supervise(ctx context.Context, fence, seq int64, ttl time.Duration) error
+	supervised(ctx context.Context) (bool, error)
+
+	observe(ctx context.Context, exp string, body []byte) error
+	observed(ctx context.Context, exp, after string, most int) ([]Observation, error)
+	checkpoint(ctx context.Context, exp string, fence int64, body []byte) error
+	loadCheckpoint(ctx context.Context, exp string) ([]byte, error)
+	share(ctx context.Context, exp, topic, id string, body []byte) error
+	shared(ctx context.Context, exp, topic string) (map[string][]byte, error)
+	dropRollout(ctx context.Context, exp string) error
 }
 
 // errEpoch: the store was emptied, and perhaps refilled, since the caller looked.
@@ -112,9 +121,9 @@ func decodePin(b string) (p experiment.Pin, ok bool) {
 	return p, true
 }
 
-// wins is the put rule: whether op is written over cur.
-func wins(op putOp, cur experiment.Pin) bool {
-	return op.last || cur.Gen < op.pin.Gen || op.expect != nil && *op.expect == cur
+// wins is the put rule: whether p is written over cur.
+func wins(p, cur experiment.Pin, expect *experiment.Pin) bool {
+	return cur.Gen < p.Gen || expect != nil && *expect == cur
 }
 
 // newer orders two copies of one unit's pin for the backup.

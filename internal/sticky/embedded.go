@@ -29,6 +29,8 @@ type embedded struct {
 	fence    int64
 	leader   string
 	leaseEnd time.Time
+	supEnd   time.Time
+	rollouts map[string]*embeddedRollout
 	news     chan struct{} // closed and replaced at each publish or kill
 }
 
@@ -46,7 +48,7 @@ type embeddedReplica struct {
 func newEmbedded() *embedded {
 	return &embedded{
 		now: time.Now, pins: map[string]*embeddedPins{}, killSet: map[killKey]KillEntry{},
-		reps: map[string]embeddedReplica{}, news: make(chan struct{}),
+		reps: map[string]embeddedReplica{}, rollouts: map[string]*embeddedRollout{}, news: make(chan struct{}),
 	}
 }
 
@@ -101,16 +103,10 @@ func (e *embedded) put(op putOp) putResult {
 	p := e.of(op.exp)
 	if p == nil {
 		p = &embeddedPins{m: map[[8]byte][8]byte{}}
-		if op.last {
-			p.expires = e.now().Add(2 * conversationPeriod)
-			for name := range e.pins {
-				e.of(name) // nobody asks for a period that has passed
-			}
-		}
 		e.pins[op.exp] = p
 	}
 	if b, ok := p.m[op.field]; ok {
-		if cur, _ := decodePin(string(b[:])); !wins(op, cur) {
+		if cur, _ := decodePin(string(b[:])); !wins(op.pin, cur, op.expect) {
 			return putResult{stored: cur}
 		}
 	}

@@ -7,12 +7,12 @@ import "github.com/redis/go-redis/v9"
 // strings they are stored as: Lua prints large numbers rounded.
 
 // scriptPut is the put rule. KEYS: the shard and, but on a cluster, the epoch.
-// ARGV: field, pin, expected pin, "" or "*" for any, epoch or "", seconds to live or "0".
+// ARGV: field, pin, expected pin or "", epoch or "", seconds to live or "0".
 // It answers {1 written, 0 kept, -1 other epoch; the pin stored}.
 var scriptPut = redis.NewScript(`
 if ARGV[4] ~= '' and redis.call('GET', KEYS[2]) ~= ARGV[4] then return {-1, ''} end
 local cur = redis.call('HGET', KEYS[1], ARGV[1])
-if cur and #cur == 8 and ARGV[3] ~= '*' then
+if cur and #cur == 8 then
   local have = string.byte(cur, 2) * 256 + string.byte(cur, 3)
   local new = string.byte(ARGV[2], 2) * 256 + string.byte(ARGV[2], 3)
   if not (have < new or (ARGV[3] ~= '' and cur == ARGV[3])) then return {0, cur} end
@@ -70,4 +70,14 @@ var scriptFilled = redis.NewScript(`
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[2], ARGV[2])
 return redis.call('DEL', KEYS[1])
+`)
+
+// scriptCheckpoint stores a leader's state unless a later leader has. KEYS: the
+// state. ARGV: fence, body, encoding, seconds to live. It answers 1 or 0.
+var scriptCheckpoint = redis.NewScript(`
+local have = redis.call('HGET', KEYS[1], 'fence')
+if have and tonumber(ARGV[1]) < (tonumber(have) or 0) then return 0 end
+redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'body', ARGV[2], 'enc', ARGV[3])
+redis.call('EXPIRE', KEYS[1], ARGV[4])
+return 1
 `)

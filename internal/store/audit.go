@@ -110,6 +110,10 @@ func (s *Store) VerifyAudit(ctx context.Context) (rows int64, err error) {
 // appendAudit writes a behind h, completes it with the chain's hashes, and
 // answers the head that the caller must store in the same transaction.
 func appendAudit(ctx context.Context, tx *sql.Tx, h head, a *router.Audit) (head, error) {
+	var err error
+	if a.Details, err = compact(a.Details); err != nil {
+		return h, err
+	}
 	for _, p := range []*string{&a.Actor, &a.Role, &a.IP, &a.RequestID, &a.Action, &a.Object, &a.Reason} {
 		*p = text(*p)
 	}
@@ -117,29 +121,32 @@ func appendAudit(ctx context.Context, tx *sql.Tx, h head, a *router.Audit) (head
 	a.Prev = h.hash
 	a.Hash = auditHash(*a)
 	h.seq, h.hash = h.seq+1, a.Hash
-	_, err := tx.ExecContext(ctx, `INSERT INTO audit (seq, `+auditFields+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
+	_, err = tx.ExecContext(ctx, `INSERT INTO audit (seq, `+auditFields+`)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
 		h.seq, a.ID, a.Revision, micros(a.Time), a.Actor, a.Role, a.IP, a.RequestID, a.Action, a.Object, a.Reason,
-		rawText(a.Before), rawText(a.After), a.Prev, a.Hash)
+		rawText(a.Before), rawText(a.After), rawText(a.Details), a.Prev, a.Hash)
 	return h, err
 }
 
 const (
-	auditFields  = `id, revision, created_at, actor, role, ip, request_id, action, object, reason, value_before, value_after, prev, hash`
+	auditFields  = `id, revision, created_at, actor, role, ip, request_id, action, object, reason, value_before, value_after, details, prev, hash`
 	auditColumns = `seq, ` + auditFields
 )
 
 func scanAudit(rs *sql.Rows) (seq int64, a router.Audit, err error) {
 	var at int64
-	var before, after sql.NullString
+	var before, after, details sql.NullString
 	err = rs.Scan(&seq, &a.ID, &a.Revision, &at, &a.Actor, &a.Role, &a.IP, &a.RequestID, &a.Action, &a.Object, &a.Reason,
-		&before, &after, &a.Prev, &a.Hash)
+		&before, &after, &details, &a.Prev, &a.Hash)
 	a.Time = fromMicros(at)
 	if before.Valid {
 		a.Before = json.RawMessage(before.String)
 	}
 	if after.Valid {
 		a.After = json.RawMessage(after.String)
+	}
+	if details.Valid {
+		a.Details = json.RawMessage(details.String)
 	}
 	return seq, a, err
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -21,7 +22,7 @@ import (
 // then nothing is written. A dry run answers both and writes nothing.
 //
 // Errors of Mutate and Validate come back unchanged (errors.Is, errors.As);
-// others are router.ErrConflict or ErrUnavailable. ErrUnavailable from a cut
+// others are router.ErrConflict, router.ErrFenced or ErrUnavailable. ErrUnavailable from a cut
 // connection may mean that the change was written: read before trying again.
 // Mutate must not call the Store.
 func (s *Store) Commit(ctx context.Context, ch router.Change) (*router.Snapshot, *router.Audit, error) {
@@ -39,6 +40,13 @@ func (s *Store) CommitAbove(ctx context.Context, floor int64, ch router.Change) 
 		if err != nil {
 			return nil, nil, s.wrap("dry run", err)
 		}
+		fence, err := s.Fence(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if ch.Fence > 0 && ch.Fence < fence {
+			return nil, nil, router.ErrFenced
+		}
 		c, err := s.prepare(raw, floor, ch)
 		if err != nil {
 			return nil, nil, err
@@ -52,6 +60,10 @@ func (s *Store) CommitAbove(ctx context.Context, floor int64, ch router.Change) 
 		if err != nil {
 			return err
 		}
+		if ch.Fence > 0 && ch.Fence < h.fence {
+			return router.ErrFenced
+		}
+		h.fence = max(h.fence, ch.Fence)
 		raw, err := readHead(ctx, tx)
 		if err != nil {
 			return err
@@ -88,6 +100,42 @@ func lockHead(ctx context.Context, tx *sql.Tx) (head, error) {
 		UPDATE head SET writes = writes + 1 WHERE id = 1
 		RETURNING audit_seq, audit_hash, fence`).Scan(&h.seq, &h.hash, &h.fence)
 	return h, err
+}
+
+// Fence is the highest leadership that the database has seen.
+func (s *Store) Fence(ctx context.Context) (fence int64, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	err = s.r.QueryRowContext(ctx, `SELECT fence FROM head WHERE id = 1`).Scan(&fence)
+	return fence, s.wrap("read fence", err)
+}
+
+// RaiseFence begins a leadership: commits below it are refused from now on. It
+// is router.ErrFenced when a later one has begun already.
+func (s *Store) RaiseFence(ctx context.Context, fence int64) error {
+	return s.tx(ctx, "raise fence", func(ctx context.Context, tx *sql.Tx) error {
+		h, err := lockHead(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if fence < h.fence {
+			return router.ErrFenced
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE head SET fence = $1 WHERE id = 1`, fence)
+		return err
+	})
+}
+
+// compact is the JSON that is stored, so that what is read back is what was hashed.
+func compact(raw json.RawMessage) (json.RawMessage, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return nil, fmt.Errorf("the details of the change are not JSON: %w", err)
+	}
+	return b.Bytes(), nil
 }
 
 // commit is a prepared write.
@@ -141,6 +189,7 @@ func (s *Store) prepare(raw *rawSnapshot, floor int64, ch router.Change) (*commi
 		ID: uuid.Must(uuid.NewV7()).String(), Revision: rev, Time: now, Actor: ch.Actor, Role: ch.Role, IP: ch.IP,
 		RequestID: ch.RequestID, Action: ch.Action, Object: ch.Object, Reason: ch.Reason,
 	}
+	c.audit.Details = ch.Details
 	c.audit.Before, c.audit.After, err = diff(before, after, ch.Object)
 	return c, err
 }
@@ -161,8 +210,8 @@ func (s *Store) write(ctx context.Context, tx *sql.Tx, h head, c *commit) error 
 	if err := writeKeys(ctx, tx, c); err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `UPDATE head SET revision = $1, audit_seq = $2, audit_hash = $3 WHERE id = 1`,
-		a.Revision, h.seq, h.hash)
+	_, err = tx.ExecContext(ctx, `UPDATE head SET revision = $1, audit_seq = $2, audit_hash = $3, fence = $4 WHERE id = 1`,
+		a.Revision, h.seq, h.hash, h.fence)
 	if err == nil && s.pg != nil {
 		_, err = tx.ExecContext(ctx, `SELECT pg_notify('`+channel+`', $1)`, fmt.Sprint(a.Revision))
 	}

@@ -326,7 +326,7 @@ func TestMigrations(t *testing.T) {
 		for _, step := range []struct {
 			direction string
 			done      int
-		}{{"up", 1}, {"up", 0}, {"down", 1}, {"down", 0}, {"up", 1}} {
+		}{{"up", 2}, {"up", 0}, {"down", 1}, {"down", 1}, {"down", 0}, {"up", 2}} {
 			ms, err := store.Migrate(ctx, o, step.direction)
 			if err != nil || len(ms) != step.done {
 				t.Fatalf("%s: %v, %v; want %d steps", step.direction, ms, err, step.done)
