@@ -104,7 +104,28 @@ func appendLine(b []byte, e *Event) []byte {
 		b = append(b, "null"...)
 	}
 	b = boolean(b, "estimated", t.Estimated)
+	b = words(b, "asks", AskNames[:], uint64(e.Asks), true)
+	b = millis(b, "ttfa_ms", e.TTFA, e.TTFA > 0)
+	b = appendAnswer(b, &e.Answer)
 	return append(b, '}', '\n')
+}
+
+// appendAnswer appends what the answer was like, null where none came.
+func appendAnswer(b []byte, a *Answer) []byte {
+	b = millis(b, "gap_ms", a.Gap, a.Gap > 0)
+	b = number(b, "output_chars", a.Chars, a.Seen)
+	finish := uint64(0)
+	for i, n := range a.Finish {
+		if n > 0 {
+			finish |= 1 << i
+		}
+	}
+	b = words(b, "finish", FinishNames[:], finish, a.Seen)
+	b = words(b, "flaws", FlawNames[:], uint64(a.Flaws), a.Seen)
+	if !a.Seen {
+		return append(key(b, "refusal"), "null"...)
+	}
+	return boolean(b, "refusal", a.Refusal)
 }
 
 // served is the word for a request that no variant answered: none was, unless

@@ -28,6 +28,7 @@ type arm struct {
 	requests  small[string, *apiArm] // by api
 	attempts  small[attemptKey, prometheus.Counter]
 	reasons   small[string, prometheus.Counter] // assignments by reason
+	answers   answerArm
 	live      live
 }
 
@@ -53,7 +54,7 @@ var usageNames = [...]string{"upstream", "estimated", "missing"}
 
 const (
 	// armSeries are the series one arm makes with one api; see families.
-	armSeries    = 118 + outcomes
+	armSeries    = 118 + answerSeries + outcomes
 	maxLabel     = 128
 	maxReasons   = 32 // distinct words; reasons come from code, not from callers
 	maxAPIs      = 8
@@ -233,6 +234,7 @@ func (t *armTable) newArm(k armKey) *arm {
 	for i, name := range usageNames {
 		a.usage[i] = f.usage.WithLabelValues(with(name)...)
 	}
+	a.answers = newAnswerArm(&f.answers, lvs)
 	a.live.init()
 	return a
 }

@@ -32,8 +32,8 @@ var armLabels = []string{"model", "experiment", "variant", "role"}
 // families are all metrics that events feed.
 //
 // Worst case of series: an arm has 20+20 (duration) + 21 (TTFT) + 18 (TPOT) +
-// 2×15 (tokens) + 9 (counters) = 118, and 16 outcomes per api; 240 arms make 32
-// thousand. armTable holds the cap.
+// 2×15 (tokens) + 9 (counters) + 63 (answers) = 181, and 16 outcomes per api;
+// 200 arms make 39 thousand. armTable holds the cap.
 type families struct {
 	requests  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
@@ -60,6 +60,7 @@ type families struct {
 	overflow    *prometheus.CounterVec
 	sticky      *prometheus.CounterVec
 	rollout     rolloutFamilies
+	answers     answerFamilies
 
 	all []prometheus.Collector
 }
@@ -101,6 +102,7 @@ func newFamilies() *families {
 	f.overflow = f.counter("sluice_metric_series_overflow_total", "Observations folded into other because the cap on series is reached.", []string{"metric"})
 	f.sticky = f.counter("sluice_sticky_events_total", "What happened to pins and their store, such as pin_timeout or pin_cached.", []string{"event"})
 	f.addRollout()
+	f.addAnswers(arm)
 	return f
 }
 

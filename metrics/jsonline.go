@@ -35,6 +35,26 @@ func boolean(b []byte, name string, v bool) []byte {
 	return strconv.AppendBool(key(b, name), v)
 }
 
+// words appends those of names whose bit is set as a list, null when they are
+// not known.
+func words(b []byte, name string, names []string, set uint64, known bool) []byte {
+	b = key(b, name)
+	if !known {
+		return append(b, "null"...)
+	}
+	b = append(b, '[')
+	for i, n := range names {
+		if set>>i&1 == 0 {
+			continue
+		}
+		if b[len(b)-1] != '[' {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, '"'), n...), '"')
+	}
+	return append(b, ']')
+}
+
 // millis appends a duration in milliseconds with three decimals.
 func millis(b []byte, name string, d time.Duration, known bool) []byte {
 	b = key(b, name)

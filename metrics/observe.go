@@ -38,6 +38,7 @@ func (t *armTable) observe(e *Event) {
 		a.cost.add(total.CostNano)
 	}
 	t.attempts(a, e)
+	a.answers.observe(e)
 
 	if e.Queued > 0 && e.Upstream != "" {
 		t.upstream(e.Upstream).wait.Observe(e.Queued.Seconds())

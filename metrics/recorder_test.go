@@ -188,6 +188,7 @@ func full(t *testing.T, reg prometheus.Registerer) *metrics.Recorder {
 	ev := event("e1", "canary")
 	ev.Queued, ev.Upstream = time.Second, "v1"
 	ev.HasUnit, ev.Unit = true, [8]byte{1}
+	ev.TTFA, ev.Answer = time.Second, metrics.Answer{Seen: true, Gap: time.Second}
 	ev.Attempts = []metrics.Attempt{
 		{Variant: "canary", Upstream: "v1", Outcome: "upstream_error", Input: 5, Cached: 9, HasUsage: true, Output: 3},
 		{Variant: "control", Upstream: "v2", Outcome: "success", Input: 5, Output: 3, HasUsage: true, CostNano: 7, Priced: true, Reason: "fallback"},

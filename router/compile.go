@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/experiment"
+	"sluice/experiment/guardrail"
 	"sluice/upstream"
 	"sluice/upstream/wire"
 )
@@ -159,11 +160,28 @@ func (c *compiler) target(u *Upstream, served, variant string) *CompiledVariant 
 	return v
 }
 
+// checksOf are the checks of answers that the guardrails of e need. Quotes of
+// the prompt are looked for only where a guardrail asks: that costs each request
+// a pass over its conversation.
+func checksOf(e *Experiment) wire.Checks {
+	list, err := guardrail.Parse(e.Guardrails, false)
+	if err != nil {
+		return 0 // what is wrong with them is told where they are validated
+	}
+	for i := range list {
+		if list[i].Metric == guardrail.PromptLeak {
+			return wire.CheckPrompt
+		}
+	}
+	return 0
+}
+
 func (c *compiler) experiment(path string, e *Experiment) {
 	cm := c.t.exact[e.Model]
 	ce := &CompiledExperiment{
 		Key: e.Key, Baseline: e.variant(e.Baseline), Generation: e.Generation,
 		OverrideNames: overrideNames(c.o.OverrideHeaders, e), stickiness: stickinessOf(e),
+		Checks: checksOf(e),
 	}
 	for _, n := range ce.OverrideNames {
 		ce.overrides = append(ce.overrides, textproto.CanonicalMIMEHeaderKey(n))

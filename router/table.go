@@ -67,6 +67,7 @@ type CompiledExperiment struct {
 	OverrideNames []string // lower-case header names, x-sluice-variant first
 	Generation    int
 	State         experiment.State
+	Checks        wire.Checks // of answers, that its guardrails need beside those that every answer gets
 	stickiness    experiment.Stickiness
 	slice         [2]int
 	sources       []unitSource

@@ -18,8 +18,11 @@ func (x *exchange) event() metrics.Event {
 		Stream: res.Stream || x.head.Stream, TTFT: res.TTFT, Duration: time.Since(x.start), Queued: res.Queued, FinishReason: res.Finish, Endpoint: res.Endpoint,
 		Asks: uint16(x.asks), Prompt: x.prompt,
 	}
-	if !ev.Stream {
-		ev.TTFT = 0 // a whole answer has no first token of its own
+	if a := res.Answered(); a != nil {
+		ev.Answer = answer(a)
+	}
+	if ev.TTFA = res.TTFA; !ev.Stream {
+		ev.TTFT, ev.TTFA = 0, 0 // a whole answer has no first token of its own
 	}
 	if x.table != nil {
 		ev.Revision = x.table.Revision
@@ -46,6 +49,15 @@ func (x *exchange) event() metrics.Event {
 		ev.Endpoint = ev.Attempts[n-1].Endpoint // whose failure is the answer
 	}
 	return ev
+}
+
+// answer is what the answer of an attempt was like.
+func answer(a *upstream.Attempt) metrics.Answer {
+	w := &a.Answer
+	return metrics.Answer{
+		Seen: w.Seen, Flaws: uint8(w.Flaws), Judged: uint8(w.Judged), Refusal: w.Refusal,
+		Chars: w.Chars, Events: w.Events, Finish: w.Finish, Gap: a.Gap,
+	}
 }
 
 // called tells a call from a target that had no endpoint to be called.

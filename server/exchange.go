@@ -216,7 +216,7 @@ func (x *exchange) do(body []byte, release func()) {
 	req := upstream.Request{
 		API: x.api, Head: x.head, Body: body, Header: x.r.Header, RequestID: x.id,
 		Next: x.next, Beside: x.beside, Sent: x.sent, Key: x.caller(), Deadline: x.deadline,
-		Asks: x.asks, Checks: wire.CheckJSON | wire.CheckTools,
+		Asks: x.asks, Checks: x.checks(),
 		KeepAliveBefore: x.cur.KeepAliveBefore, KeepAliveAfter: x.cur.KeepAlive,
 	}
 	if x.plan.Model.EchoPublic {
@@ -228,6 +228,16 @@ func (x *exchange) do(body []byte, release func()) {
 	}
 	x.began = time.Now()
 	x.result = x.s.cfg.Doer.Do(ctx, &req, k)
+}
+
+// checks are those of the answer. JSON and tool calls are looked at wherever they
+// are asked for: it costs nobody else anything.
+func (x *exchange) checks() wire.Checks {
+	c := wire.CheckJSON | wire.CheckTools
+	if e := x.plan.Experiment; e != nil {
+		c |= e.Checks
+	}
+	return c
 }
 
 // clientRequestID accepts up to 128 printable characters; anything else is not logged.

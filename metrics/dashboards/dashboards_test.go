@@ -263,7 +263,9 @@ func sample(rng *rand.Rand, variant string, n int) metrics.Event {
 	d := time.Duration(rng.Int64N(int64(time.Second))) + 100*time.Millisecond
 	return metrics.Event{
 		Time: time.Now(), RequestID: fmt.Sprint(variant, n), API: "chat_completions", Model: "chat", Experiment: "chat-v2", Assigned: variant, Served: variant,
-		Reason: "bucket", HasUnit: true, Unit: [8]byte{byte(n)}, Outcome: outcome, Status: 200, Stream: true, TTFT: d / 10, Duration: d, Overhead: time.Millisecond,
+		Reason: "bucket", HasUnit: true, Unit: [8]byte{byte(n)}, Outcome: outcome, Status: 200, Stream: true, TTFT: d / 10, TTFA: d / 5,
+		Asks: 1 | 1<<3, Answer: metrics.Answer{Seen: true, Judged: 1<<6 - 1, Flaws: uint8(n%7) % 2 << (n % 6), Chars: 4 * out, Events: out, Finish: [5]uint16{uint16(n % 2), uint16(1 - n%2)}, Gap: d / 20, Refusal: n%9 == 0},
+		Duration: d, Overhead: time.Millisecond,
 		Attempts: []metrics.Attempt{{Variant: variant, Upstream: "v1", Outcome: outcome, Duration: d, Input: 100, Cached: 20, Output: out, HasUsage: true, CostNano: out * 1000, Priced: true}},
 	}
 }

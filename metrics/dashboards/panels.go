@@ -9,7 +9,7 @@ func Dashboards() []Dashboard {
 		{
 			UID: "sluice-experiments", Title: "LLM gateway: experiments", Experiments: true,
 			About: "What each variant does to its users: traffic, errors, latency, tokens and cost, by the assigned variant.",
-			Rows:  []Row{overview(), experiment(), rollout(), latency(), errorRow(), tokens(), cost()},
+			Rows:  []Row{overview(), experiment(), rollout(), latency(), errorRow(), answers(), tokens(), cost()},
 		},
 		{
 			UID: "sluice-operations", Title: "LLM gateway: operations",
