@@ -106,6 +106,7 @@ type endpoint struct {
 	limited atomic.Int64           // Unix nanoseconds of the last 429 without retry-after
 	id      uint64                 // its place in rendezvous hashing
 	polled  atomic.Pointer[polled] // nil = unknown
+	wanted  atomic.Int64           // Unix nanoseconds until which somebody reads what its engine says
 	speed   speed
 
 	mu        sync.Mutex // guards what follows
@@ -117,6 +118,7 @@ type endpoint struct {
 	lastErr   string
 	lastErrAt time.Time
 	drainedAt time.Time // of the current drain
+	vitals    vitals
 
 	models atomic.Pointer[models] // that it lists; nil = unknown
 
@@ -156,7 +158,7 @@ func (e *endpoint) status() EndpointStatus {
 		Drained: set.drained, Weight: e.weight(set, now),
 	}
 	s.Speed = e.speed.read(now)
-	if l := e.polled.Load(); l != nil && now.Sub(l.At) <= pollsOld*set.pollEvery {
+	if l := e.polled.Load(); l != nil && now.Sub(l.At) <= pollsOld*e.pollPause(set, now) {
 		s.Load = &l.Load
 	}
 	if set.drained {

@@ -104,7 +104,7 @@ func byLoad(c []choice, now time.Time) *endpoint {
 // a new one by more than one that runs, and a full cache makes everything wait.
 func (e *endpoint) busy(now time.Time) (float64, bool) {
 	p := e.polled.Load()
-	if p == nil || now.Sub(p.At) > pollsOld*e.set.Load().pollEvery {
+	if p == nil || now.Sub(p.At) > pollsOld*e.pollPause(e.set.Load(), now) {
 		return 0, false
 	}
 	own := e.inflight.Load()
@@ -118,10 +118,11 @@ func (e *endpoint) busy(now time.Time) (float64, bool) {
 func (w *watcher) poll(ctx context.Context, set *settings) {
 	now := time.Now()
 	page := w.page
-	if set.pollEvery == 0 || page == nil && now.Before(w.pollAt) {
+	every := w.e.pollPause(set, now)
+	if at := w.polledAt.Add(every * 8 / 10); every == 0 || page == nil && now.Before(at) { // checks come with jitter
 		return
 	}
-	w.pollAt = now.Add(set.pollEvery * 8 / 10) // checks come with jitter
+	w.polledAt = now
 	inflight := w.e.inflight.Load()
 	if page == nil {
 		ctx, cancel := context.WithTimeout(ctx, sideTimeout)
@@ -132,6 +133,10 @@ func (w *watcher) poll(ctx context.Context, set *settings) {
 		}
 		page = a.body
 	}
+	v := engine.ParseVitals(string(set.dialect), page)
+	w.e.mu.Lock()
+	w.e.vitals.page(v, time.Now())
+	w.e.mu.Unlock()
 	if l, ok := engine.ParseLoad(string(set.dialect), page); ok {
 		w.e.polled.Store(&polled{Load: Load{Running: l.Running, Waiting: l.Waiting, KVUse: l.KVUse, At: time.Now()}, inflight: inflight})
 	}

@@ -3,8 +3,10 @@ package upstream
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -13,19 +15,46 @@ const (
 	maxModels = 10_000
 )
 
-// models are the ids that a server lists.
+// models are what a server lists.
 type models struct {
-	ids []string // in its own order
-	set map[string]struct{}
+	ids []string       // in its own order
+	set map[string]int // tokens of prompt and answer together, 0 = not told
 }
 
-func newModels(ids []string) *models {
-	ids = ids[:min(len(ids), maxModels)]
-	m := &models{ids: ids, set: make(map[string]struct{}, len(ids))}
-	for _, id := range ids {
-		m.set[id] = struct{}{}
+func newModels(list []listedModel) *models {
+	list = list[:min(len(list), maxModels)]
+	m := &models{set: make(map[string]int, len(list))}
+	for _, l := range list {
+		if l.ID == "" {
+			continue
+		}
+		m.ids = append(m.ids, l.ID)
+		m.set[l.ID] = l.length()
 	}
 	return m
+}
+
+func (m *models) equal(o *models) bool {
+	if m == nil || o == nil {
+		return m == o
+	}
+	return slices.Equal(m.ids, o.ids) && maps.Equal(m.set, o.set)
+}
+
+// MaxModelLen is how many tokens prompt and answer of a model may have together,
+// by what its endpoints list: the least of them, 0 when none tells.
+func (u *Upstream) MaxModelLen(model string) int {
+	least := 0
+	for _, e := range u.endpoints() {
+		m := e.models.Load()
+		if m == nil {
+			continue
+		}
+		if n := m.set[model]; n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
 }
 
 // list reads the server's models when that is due and the check has not.
@@ -50,36 +79,47 @@ func (w *watcher) listed(a answer, now time.Time) {
 		return
 	}
 	w.listAt = now.Add(listEvery)
-	ids, ok := parseModels(a.body)
-	if w.noList = a.status/100 != 2 || !ok || len(ids) == 0; w.noList {
+	list, ok := parseModels(a.body)
+	m := newModels(list)
+	if w.noList = a.status/100 != 2 || !ok || len(m.ids) == 0; w.noList {
 		w.e.lists(nil)
 		return
 	}
-	w.e.lists(newModels(ids))
+	w.e.lists(m)
 }
 
-// parseModels reads the ids of a list of models.
-func parseModels(body []byte) (ids []string, ok bool) {
+// listedModel is one item of a list of models.
+type listedModel struct {
+	ID string `json:"id"`
+	// MaxLen is vLLM's and SGLang's; whatever is no number tells nothing.
+	MaxLen json.RawMessage `json:"max_model_len"`
+}
+
+// maxLength bounds what a model's length can be meant to be.
+const maxLength = 1 << 30
+
+func (l *listedModel) length() int {
+	n, err := strconv.Atoi(string(l.MaxLen))
+	if err != nil || n < 0 || n > maxLength {
+		return 0
+	}
+	return n
+}
+
+// parseModels reads a list of models.
+func parseModels(body []byte) (list []listedModel, ok bool) {
 	var v struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
+		Data []listedModel `json:"data"`
 	}
 	if json.Unmarshal(body, &v) != nil {
 		return nil, false
 	}
-	for _, m := range v.Data {
-		if m.ID != "" {
-			ids = append(ids, m.ID)
-		}
-	}
-	return ids, true
+	return v.Data, true
 }
 
 // lists notes which models the server has; nil = unknown.
 func (e *endpoint) lists(m *models) {
-	old := e.models.Load()
-	if old == nil && m == nil || old != nil && m != nil && slices.Equal(old.ids, m.ids) {
+	if e.models.Load().equal(m) {
 		return
 	}
 	e.models.Store(m)

@@ -28,9 +28,13 @@ func (e *endpoint) apply(r result, set *settings, started, now time.Time) (chang
 	defer e.mu.Unlock()
 	h := &e.health
 	recent := max(set.readiness.Interval, now.Sub(started)) + aliveEvery
+	if e.debut.Load() != 0 {
+		e.vitals.refused(r, set.dialect)
+	}
 	switch {
 	case r.state == stateReady:
 		h.ok, h.bad = h.ok+1, 0
+		e.vitals.back(now)
 	case r.state == stateUnreachable && (h.warming || now.Sub(time.Unix(0, e.lastOK.Load())) <= recent):
 		// Busy servers answer their check late or never; one that is answering
 		// requests stays. A warm-up has its own limit.

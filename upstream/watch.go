@@ -27,7 +27,7 @@ type watcher struct {
 	asleep   sleepProbe
 	listAt   time.Time // when the models are to be listed next
 	noList   bool      // the server has no list of models
-	pollAt   time.Time // when the engine is to be asked for its load next
+	polledAt time.Time // when the engine was asked for its load
 	page     []byte    // of metrics, that this check has read already; nil = none
 	warmup   chan string
 	stop     context.CancelFunc // of the warm-up; nil while none runs
@@ -110,7 +110,7 @@ func (w *watcher) forget() {
 	w.asleep, w.noList, w.listAt = sleepUnknown, false, time.Time{}
 	w.e.lists(nil)
 	w.e.polled.Store(nil)
-	w.pollAt = time.Time{}
+	w.polledAt = time.Time{}
 }
 
 // tell logs that readiness has changed.

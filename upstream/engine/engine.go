@@ -137,3 +137,43 @@ func afterLabels(b []byte) []byte {
 	}
 	return nil
 }
+
+// Vitals are what a server's page tells of its life.
+type Vitals struct {
+	Started   float64 // of its process, Unix seconds; 0 unknown
+	Preempted float64 // requests put back for want of cache, since then; negative unknown
+	Aborted   float64 // requests whose client went, since then; negative unknown
+}
+
+const startTime = "process_start_time_seconds"
+
+// counters are those of Vitals by dialect; label is what the sample must have.
+var counters = map[string]struct{ preempted, aborted, label string }{
+	"vllm":   {"vllm:num_preemptions_total", "vllm:request_success_total", `finished_reason="abort"`},
+	"sglang": {"sglang:num_retracted_requests_total", "sglang:num_aborted_requests_total", ""},
+}
+
+// ParseVitals reads a page of metrics. Of several processes in one server the
+// youngest counts, counters are summed.
+func ParseVitals(dialect string, page []byte) Vitals {
+	v := Vitals{Preempted: -1, Aborted: -1}
+	c := counters[dialect]
+	for line := range bytes.Lines(page) {
+		name, x, good := sample(bytes.TrimSuffix(line, []byte("\n")))
+		if !good {
+			continue
+		}
+		switch string(name) {
+		case startTime:
+			v.Started = max(v.Started, x)
+		case "":
+		case c.preempted:
+			v.Preempted = max(v.Preempted, 0) + x
+		case c.aborted:
+			if bytes.Contains(line, []byte(c.label)) {
+				v.Aborted = max(v.Aborted, 0) + x
+			}
+		}
+	}
+	return v
+}

@@ -59,3 +59,25 @@ func BenchmarkParseLoad(b *testing.B) {
 		ParseLoad("vllm", page)
 	}
 }
+
+func TestParseVitals(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		dialect, page string
+		want          Vitals
+	}{
+		"vllm": {"vllm", "process_start_time_seconds 1.7e+09\n" + `vllm:num_preemptions_total{engine="0"} 3.0` + "\n" + `vllm:num_preemptions_total{engine="1"} 4.0` + "\n" +
+			`vllm:request_success_total{engine="0",finished_reason="stop"} 100` + "\n" + `vllm:request_success_total{engine="0",finished_reason="abort"} 5` + "\n", Vitals{1.7e9, 7, 5}},
+		"sglang":          {"sglang", "sglang:num_retracted_requests_total 2\nsglang:num_aborted_requests_total{a=\"b\"} 1\n", Vitals{0, 2, 1}},
+		"several started": {"vllm", "process_start_time_seconds 10\nprocess_start_time_seconds{pid=\"2\"} 12.5\n", Vitals{12.5, -1, -1}},
+		"tgi tells none":  {"tgi", "tgi_queue_size 4\nvllm:num_preemptions_total 3\n", Vitals{0, -1, -1}},
+		"nonsense":        {"vllm", "process_start_time_seconds NaN\nvllm:num_preemptions_total -1\nvllm:request_success_total{finished_reason=\"abort\"} +Inf\n", Vitals{0, -1, -1}},
+		"empty":           {"vllm", "", Vitals{0, -1, -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := ParseVitals(c.dialect, []byte(c.page)); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
