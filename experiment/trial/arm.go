@@ -11,124 +11,126 @@ import (
 // few, not for all.
 const badKept = 8
 
+// arm is what a shard counted of one variant since it was drained.
+type arm struct {
+	started int64
+	counts  []guardrail.Counts
+	units   []uint64 // that are new in the epoch
+	bad     [][]uint64
+	sums    []*groups // by guardrail; nil until there is something
+	asks    [len(askNames)]int64
+	outside [len(whys)]int64
+}
+
+// groups are a mean's sums by group of units.
+type groups struct {
+	used bool
+	n, x [Groups]float64
+}
+
 func newArm(guardrails int) arm {
-	return arm{
-		tick: ArmTick{Counts: make([]guardrail.Counts, guardrails)}, seen: map[uint64]struct{}{},
-		bad: make([]map[uint64]struct{}, guardrails), sums: make([]map[uint8]*Sum, guardrails),
-	}
+	return arm{counts: make([]guardrail.Counts, guardrails), bad: make([][]uint64, guardrails), sums: make([]*groups, guardrails)}
 }
 
-func (a *arm) outside(why Why) {
-	if a.tick.Outside == nil {
-		a.tick.Outside = map[Why]int64{}
-	}
-	a.tick.Outside[why]++
-}
-
-// unit notes a unit's first request of the epoch.
-func (a *arm) unit(unit uint64) {
-	if _, known := a.seen[unit]; !known && len(a.seen) < MaxUnits {
-		a.seen[unit] = struct{}{}
-		a.tick.Units = append(a.tick.Units, unit)
+func (a *arm) out(set Reasons) {
+	for i := range a.outside {
+		a.outside[i] += int64(set >> i & 1)
 	}
 }
 
 func (a *arm) trial(i int, unit uint64, bad, canary bool) {
-	c := &a.tick.Counts[i]
+	c := &a.counts[i]
 	c.N++
 	if !bad {
 		return
 	}
 	c.K++
-	if !canary {
-		return // nobody asks which units of the baseline are bad
+	if canary { // nobody asks which units of the baseline are bad
+		a.bad[i] = addUnit(a.bad[i], unit)
 	}
-	if a.bad[i] == nil {
-		a.bad[i] = map[uint64]struct{}{}
+}
+
+func addUnit(set []uint64, unit uint64) []uint64 {
+	if len(set) < badKept && !slices.Contains(set, unit) {
+		set = append(set, unit)
 	}
-	if len(a.bad[i]) < badKept {
-		a.bad[i][unit] = struct{}{}
-	}
+	return set
 }
 
 func (a *arm) mean(i int, unit uint64, value float64) {
-	if a.sums[i] == nil {
-		a.sums[i] = map[uint8]*Sum{}
+	s := a.sums[i]
+	if s == nil {
+		s = new(groups)
+		a.sums[i] = s
 	}
 	g := uint8(unit >> 32)
-	s := a.sums[i][g]
-	if s == nil {
-		s = &Sum{Group: g}
-		a.sums[i][g] = s
-	}
-	s.N++
-	s.X += value
+	s.used = true
+	s.n[g]++
+	s.x[g] += value
 }
 
-// clear forgets what was drained, but not which units the epoch has seen.
+// clear forgets what was drained, and keeps the room.
 func (a *arm) clear() {
-	n := len(a.tick.Counts)
-	a.tick = ArmTick{Counts: make([]guardrail.Counts, n)}
-	clear(a.bad)
-	clear(a.sums)
+	a.started = 0
+	a.units = nil
+	clear(a.counts)
+	for i := range a.bad {
+		a.bad[i] = a.bad[i][:0]
+	}
+	for _, s := range a.sums {
+		if s != nil && s.used {
+			*s = groups{}
+		}
+	}
 	clear(a.asks[:])
+	clear(a.outside[:])
 }
 
 // armSums puts the shards of one variant together.
 type armSums struct {
-	bad  []map[uint64]struct{}
-	sums []map[uint8]*Sum
-	asks [len(askNames)]int64
+	sums    []*groups
+	asks    [len(askNames)]int64
+	outside [len(whys)]int64
 }
 
 func (m *armSums) take(a *arm, to *ArmTick) {
-	n := len(a.tick.Counts)
+	n := len(a.counts)
 	if to.Counts == nil {
 		to.Counts = make([]guardrail.Counts, n)
-		m.bad, m.sums = make([]map[uint64]struct{}, n), make([]map[uint8]*Sum, n)
+		m.sums = make([]*groups, n)
 	}
-	to.Started += a.tick.Started
-	to.Units = append(to.Units, a.tick.Units...)
-	for why, k := range a.tick.Outside {
-		if to.Outside == nil {
-			to.Outside = map[Why]int64{}
-		}
-		to.Outside[why] += k
-	}
+	to.Started += a.started
+	to.Units = append(to.Units, a.units...)
 	for i := range m.asks {
 		m.asks[i] += a.asks[i]
 	}
-	for i, c := range a.tick.Counts {
+	for i := range m.outside {
+		m.outside[i] += a.outside[i]
+	}
+	for i, c := range a.counts {
 		to.Counts[i].N += c.N
 		to.Counts[i].K += c.K
 		to.Counts[i].Started += c.Started
-		m.units(i, a.bad[i])
+		if len(a.bad[i]) > 0 && to.BadUnits == nil {
+			to.BadUnits = make([][]uint64, n)
+		}
+		for _, u := range a.bad[i] {
+			to.BadUnits[i] = addUnit(to.BadUnits[i], u)
+		}
 		m.means(i, a.sums[i])
 	}
 }
 
-func (m *armSums) units(i int, bad map[uint64]struct{}) {
-	for u := range bad {
-		if m.bad[i] == nil {
-			m.bad[i] = map[uint64]struct{}{}
-		}
-		if len(m.bad[i]) < badKept {
-			m.bad[i][u] = struct{}{}
-		}
+func (m *armSums) means(i int, s *groups) {
+	if s == nil || !s.used {
+		return
 	}
-}
-
-func (m *armSums) means(i int, sums map[uint8]*Sum) {
-	for g, s := range sums {
-		if m.sums[i] == nil {
-			m.sums[i] = map[uint8]*Sum{}
-		}
-		if have := m.sums[i][g]; have != nil {
-			have.N += s.N
-			have.X += s.X
-		} else {
-			m.sums[i][g] = s
-		}
+	if m.sums[i] == nil {
+		m.sums[i] = new(groups)
+	}
+	for g := range Groups {
+		m.sums[i].n[g] += s.n[g]
+		m.sums[i].x[g] += s.x[g]
 	}
 }
 
@@ -136,26 +138,20 @@ func (m *armSums) means(i int, sums map[uint8]*Sum) {
 // counts give equal bytes.
 func (m *armSums) put(to *ArmTick) {
 	slices.Sort(to.Units)
-	for i := range m.bad {
-		if len(m.bad[i]) > 0 && to.BadUnits == nil {
-			to.BadUnits = make([][]uint64, len(m.bad))
-		}
-		for u := range m.bad[i] {
-			to.BadUnits[i] = append(to.BadUnits[i], u)
-		}
-		if to.BadUnits != nil {
-			slices.Sort(to.BadUnits[i])
-		}
+	for i := range to.BadUnits {
+		slices.Sort(to.BadUnits[i])
 	}
-	for i := range m.sums {
-		if len(m.sums[i]) > 0 && to.Means == nil {
+	for i, s := range m.sums {
+		if s == nil {
+			continue
+		}
+		if to.Means == nil {
 			to.Means = make([][]Sum, len(m.sums))
 		}
-		for _, s := range m.sums[i] {
-			to.Means[i] = append(to.Means[i], *s)
-		}
-		if to.Means != nil {
-			slices.SortFunc(to.Means[i], func(a, b Sum) int { return int(a.Group) - int(b.Group) })
+		for g := range Groups {
+			if s.n[g] > 0 {
+				to.Means[i] = append(to.Means[i], Sum{uint8(g), s.n[g], s.x[g]})
+			}
 		}
 	}
 	for i, k := range m.asks {
@@ -166,80 +162,15 @@ func (m *armSums) put(to *ArmTick) {
 			to.Asks[askNames[i]] = k
 		}
 	}
+	for i, k := range m.outside {
+		if k > 0 {
+			if to.Outside == nil {
+				to.Outside = map[Why]int64{}
+			}
+			to.Outside[whys[i]] = k
+		}
+	}
 }
 
 // unitHash is the pin field as a number, which is a hash already.
 func unitHash(field [8]byte) uint64 { return binary.BigEndian.Uint64(field[:]) }
-
-// breaker is the local breaker of one experiment: guarded by desk.mu.
-type breaker struct {
-	streaks []guardrail.Streak // by variant
-	tripped []bool             // told already in this epoch
-	minutes [10]struct{ at, n, k int64 }
-}
-
-func (b *breaker) restart(w *Watch, anew bool) {
-	b.streaks, b.tripped = make([]guardrail.Streak, w.Variants), make([]bool, w.Variants)
-	if anew {
-		b.minutes = [10]struct{ at, n, k int64 }{}
-	}
-}
-
-// add counts a settled error trial and reports a trip, once an epoch.
-func (b *breaker) add(r *Request, i int, bad bool) (Trip, bool) {
-	at := r.begun.Add(r.f.Age).Unix() / 60
-	if r.f.Arm == Baseline {
-		m := &b.minutes[at%10]
-		if m.at != at {
-			m.at, m.n, m.k = at, 0, 0
-		}
-		m.n++
-		if bad {
-			m.k++
-		}
-		return Trip{}, false
-	}
-	n, k := b.baseline(at)
-	limit := guardrail.BreakerLimit(k, n)
-	if !b.streaks[r.variant].Add(r.unit, bad, limit) || b.tripped[r.variant] || b.unhealthy(at, r.watch.Configs[i].MaxRate) {
-		return Trip{}, false
-	}
-	b.tripped[r.variant] = true
-	w := r.watch
-	return Trip{Experiment: w.Experiment, Generation: w.Generation, Epoch: w.Epoch, Variant: r.variant, Guardrail: i,
-		Failures: b.streaks[r.variant].Length, Limit: limit, BaselineBad: k, BaselineTrials: n}, true
-}
-
-func (b *breaker) baseline(at int64) (n, k int64) {
-	for _, m := range b.minutes {
-		if at-m.at < 10 {
-			n, k = n+m.n, k+m.k
-		}
-	}
-	return n, k
-}
-
-// unhealthy reports a baseline that fails too, in this minute and the last.
-func (b *breaker) unhealthy(at int64, most float64) bool {
-	var n, k int64
-	for _, m := range b.minutes {
-		if at-m.at < 2 {
-			n, k = n+m.n, k+m.k
-		}
-	}
-	return most > 0 && n > 0 && float64(k) > most*float64(n)
-}
-
-// Rearm lets the local breaker of a variant trip again in the same epoch.
-func (c *Collector) Rearm(experiment string, variant int) {
-	d := (*c.desks.Load())[experiment]
-	if d == nil {
-		return
-	}
-	d.mu.Lock()
-	if variant >= 0 && variant < len(d.breaker.tripped) {
-		d.breaker.tripped[variant] = false
-		d.breaker.streaks[variant] = guardrail.Streak{}
-	}
-	d.mu.Unlock()
-}

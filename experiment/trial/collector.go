@@ -9,25 +9,11 @@ import (
 
 // Collector follows the requests of one replica and counts their trials. It is
 // safe for concurrent use, holds no lock for longer than it counts, and is
-// bounded: by MaxUnits, unitsKept and the requests that run.
+// bounded: by MaxUnits, unitsKept, waitingKept and the requests that run.
 type Collector struct {
 	desks  atomic.Pointer[map[string]*desk]
 	mu     sync.Mutex // serialises Set and Drain
 	onTrip func(Trip)
-}
-
-// Trip is a local breaker that opened: a treatment failed so often in a row on
-// this replica that no healthy one would.
-type Trip struct {
-	Experiment string
-	Generation int
-	Epoch      int64
-	Variant    int
-	Guardrail  int // index in Watch.Configs
-	Failures   int // in a row
-	Limit      int // that they reached, or twice as many of one unit
-	// The baseline in the last ten minutes, on this replica.
-	BaselineBad, BaselineTrials int64
 }
 
 // shards of an experiment's units, so that requests rarely wait for each other.
@@ -36,8 +22,17 @@ const shards = 16
 // unitsKept is about how many units of an experiment are remembered.
 const unitsKept = 100_000
 
+// waitingKept is how many requests of a shard wait, complete, for the age from
+// which means count; of more than that the means are left out, in both arms
+// alike, for a shard is a part of the units.
+const waitingKept = 4096
+
 // window is how far a unit's requests are counted for Admitted.
 const window = 10 * time.Minute
+
+// profileEvery is how often a Tick has the baseline's profile: it is needed when
+// a step begins, and is the largest part of a Tick.
+const profileEvery = 10 * time.Second
 
 // NewCollector watches nothing until Set. onTrip, when not nil, is called for
 // each local breaker that opens, from the goroutine of a request and without a
@@ -51,31 +46,32 @@ func NewCollector(onTrip func(Trip)) *Collector {
 // desk is one experiment.
 type desk struct {
 	watch  atomic.Pointer[Watch]
+	epochs uint32 // how often it began to count anew
+	lists  uint32 // how many Exclusions it has had
 	shards [shards]shard
 
-	mu      sync.Mutex // guards what follows; taken after a shard's
+	mu      sync.Mutex // guards breaker; taken after a shard's
 	breaker breaker
-	profile *Profile
-	heavy   heavy
-	from    int64
+
+	profile  Profile // drained of the shards and not told yet
+	profiled time.Time
+	weighed  time.Time // when the windows of heavy units began
+	from     int64
 }
 
 // shard is a part of an experiment's units, with their requests.
 type shard struct {
-	mu    sync.Mutex
-	watch *Watch
-	units *Units
-	open  Request // head of a ring
-	arms  []arm
-}
-
-// arm is what a shard counted of one variant.
-type arm struct {
-	tick ArmTick
-	seen map[uint64]struct{} // units of the epoch
-	bad  []map[uint64]struct{}
-	sums []map[uint8]*Sum // by guardrail
-	asks [len(askNames)]int64
+	mu      sync.Mutex
+	watch   *Watch
+	epoch   uint32 // desk.epochs
+	lists   uint32 // of watch.Excluded
+	units   *units
+	open    Request        // head of a ring
+	waiting int            // of them: complete
+	named   []atomic.Int32 // by variant: units named in the epoch, by all shards
+	arms    []arm
+	profile Profile
+	heavy   heavy
 }
 
 // Set replaces what is watched, by the experiment's key. What was counted under
@@ -101,7 +97,7 @@ func (c *Collector) Set(watches map[string]*Watch) {
 	}
 }
 
-// Watched are the keys of what is watched.
+// Watched is what is watched, by key.
 func (c *Collector) Watched() map[string]*Watch {
 	out := map[string]*Watch{}
 	for key, d := range *c.desks.Load() {
@@ -110,42 +106,70 @@ func (c *Collector) Watched() map[string]*Watch {
 	return out
 }
 
+// Watch is what is watched of an experiment, nil if nothing is.
+func (c *Collector) Watch(experiment string) *Watch {
+	if c == nil {
+		return nil
+	}
+	if d := (*c.desks.Load())[experiment]; d != nil {
+		return d.watch.Load()
+	}
+	return nil
+}
+
 func newDesk() *desk {
-	d := &desk{profile: new(Profile), from: time.Now().UnixMilli()}
+	d := &desk{from: time.Now().UnixMilli()}
 	for i := range d.shards {
 		s := &d.shards[i]
-		s.units = NewUnits(unitsKept/2/shards, window.Milliseconds())
+		s.units = newUnits(unitsKept/2/shards, window.Milliseconds())
 		s.open.prev, s.open.next = &s.open, &s.open
 	}
 	return d
 }
 
+// set changes the watch; Collector.mu is held.
 func (d *desk) set(w *Watch) {
 	before := d.watch.Load()
+	if before == w {
+		return
+	}
 	d.watch.Store(w)
 	anew := before == nil || w == nil || !before.same(w)
-	for i := range d.shards {
-		s := &d.shards[i]
-		s.mu.Lock()
-		s.watch = w
-		if anew {
-			s.restart(w)
-		}
-		if w != nil && w.Frozen {
-			s.units.Freeze()
-		} else {
-			s.units.Thaw()
-		}
-		s.mu.Unlock()
-	}
 	if anew {
+		d.epochs++
+		d.profile.reset()
+	}
+	if w != nil && w.Excluded != nil && (before == nil || before.Excluded != w.Excluded) {
+		d.lists++
+	}
+	var named []atomic.Int32
+	if anew && w != nil {
+		named = make([]atomic.Int32, w.Variants)
 		d.mu.Lock()
-		d.profile = new(Profile)
-		if w != nil {
-			d.breaker.restart(w, before == nil || before.Generation != w.Generation)
-		}
+		d.breaker.restart(w, before == nil || before.Generation != w.Generation)
 		d.mu.Unlock()
 	}
+	for i := range d.shards {
+		d.shards[i].set(d, w, anew, named)
+	}
+}
+
+func (s *shard) set(d *desk, w *Watch, anew bool, named []atomic.Int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watch = w
+	if anew {
+		s.restart(w)
+		s.named = named
+	}
+	s.epoch, s.lists = d.epochs, 0
+	if w == nil {
+		return
+	}
+	if w.Frozen && w.Excluded != nil {
+		s.lists = d.lists
+	}
+	s.units.frozen = w.Frozen
 }
 
 // restart lets go of the requests that run: they belong to another step.
@@ -156,6 +180,8 @@ func (s *shard) restart(w *Watch) {
 		r = next
 	}
 	s.open.prev, s.open.next = &s.open, &s.open
+	s.waiting = 0
+	s.profile.reset()
 	s.arms = nil
 	if w == nil {
 		return
@@ -177,9 +203,7 @@ func (c *Collector) Failing(experiment string) *Exclusions {
 	for i := range d.shards {
 		s := &d.shards[i]
 		s.mu.Lock()
-		for id, u := range s.units.all() {
-			e.add(id, u.past)
-		}
+		s.units.each(func(id uint64, x *unit) { e.add(id, &x.past) })
 		s.mu.Unlock()
 	}
 	e.Merge(new(Exclusions))
@@ -215,31 +239,49 @@ func (c *Collector) tell(trips []Trip) {
 func (d *desk) drain(w *Watch, now time.Time, trips *[]Trip) *Tick {
 	t := &Tick{Generation: w.Generation, Epoch: w.Epoch, From: d.from, To: now.UnixMilli(), Variants: make([]ArmTick, w.Variants)}
 	d.from = t.To
+	turn := now.Sub(d.weighed) >= heavyWindow
+	if turn {
+		d.weighed = now
+	}
 	sums := make([]armSums, w.Variants)
+	var weights weights
 	for i := range d.shards {
 		s := &d.shards[i]
 		s.mu.Lock()
-		for r := s.open.next; r != &s.open; {
-			next := r.next
-			if age := now.Sub(r.begun); r.due > 0 && age >= r.due {
-				r.look(age, trips)
-			}
-			r = next
-		}
+		s.settle(now, trips)
 		for v := range s.arms {
 			sums[v].take(&s.arms[v], &t.Variants[v])
 			s.arms[v].clear()
+		}
+		if s.profile.used {
+			d.profile.Merge(&s.profile)
+			s.profile.reset()
+		}
+		weights.take(&s.heavy)
+		if turn {
+			s.heavy.turn()
 		}
 		s.mu.Unlock()
 	}
 	for v := range sums {
 		sums[v].put(&t.Variants[v])
 	}
-	d.mu.Lock()
-	if d.profile.used {
-		t.Variants[w.Baseline].Profile, d.profile = d.profile, new(Profile)
+	t.Heavy = weights.over()
+	if d.profile.used && now.Sub(d.profiled) >= profileEvery {
+		d.profiled = now
+		p := d.profile
+		t.Variants[w.Baseline].Profile, d.profile = &p, Profile{}
 	}
-	t.Heavy = d.heavy.over(now)
-	d.mu.Unlock()
 	return t
+}
+
+// settle looks at the requests that something is due of; s.mu is held.
+func (s *shard) settle(now time.Time, trips *[]Trip) {
+	for r := s.open.next; r != &s.open; {
+		next := r.next
+		if age := now.Sub(r.begun); r.due > 0 && age >= r.due {
+			r.look(age, trips)
+		}
+		r = next
+	}
 }

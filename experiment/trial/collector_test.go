@@ -249,42 +249,108 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-func TestTripsOnce(t *testing.T) {
-	var trips []trial.Trip
-	c := trial.NewCollector(func(t trial.Trip) { trips = append(trips, t) })
-	c.Set(map[string]*trial.Watch{"e": watch(t, func(w *trial.Watch, _ *trial.Setup) { w.Breaker = true })})
-	n := 0
-	send := func(count, variant int, e trial.Ending) {
-		for range count {
-			n++
-			r := c.Begin(start(n, variant))
-			r.Ended(trial.End{After: 5, Ending: e})
-			r.Close(6, 0, false, 0)
+// TestBreaker sends one request after the other, each begun when the one before
+// is over, unless together says otherwise.
+func TestBreaker(t *testing.T) {
+	type send struct {
+		count    int
+		variant  int
+		ending   trial.Ending
+		together bool // all begin before the first of them is over
+		unit     int  // 0: each its own
+	}
+	healthy := send{count: 1000, ending: trial.Answered}
+	fails := func(n int) send { return send{count: n, variant: 1, ending: trial.Fault} }
+	good := func(n int) send { return send{count: n, variant: 1, ending: trial.Answered} }
+	baseline := func(n int, e trial.Ending) send { return send{count: n, ending: e} }
+	for _, tt := range []struct {
+		name  string
+		sends []send
+		want  int // failures in a row at the trip, 0 none
+	}{
+		{"five in a row", []send{healthy, fails(1), baseline(20, trial.Answered), fails(9)}, 5},
+		{"four, a good one, four", []send{healthy, fails(1), baseline(20, trial.Answered), fails(3), good(1), fails(1), baseline(20, trial.Answered), fails(3)}, 0},
+		{"refused ones are between", []send{healthy, fails(1), baseline(20, trial.Answered), fails(3), {count: 9, variant: 1, ending: trial.Refusal}, fails(1)}, 5},
+		{"one unit needs twice as many", []send{healthy, {count: 1, variant: 1, ending: trial.Fault, unit: 7}, baseline(20, trial.Answered),
+			{count: 1000, variant: 1, ending: trial.Fault, unit: 7}}, 10},
+		{"the baseline fails half of the time: twenty", []send{baseline(500, trial.Fault), baseline(500, trial.Answered), fails(1), baseline(20, trial.Answered), fails(25)}, 20},
+		{"nobody knows the baseline", []send{fails(50)}, 0},
+		{"the baseline was not asked since", []send{healthy, fails(50)}, 0},
+		{"both arms fail", []send{healthy, fails(2), baseline(10, trial.Fault), fails(50)}, 0},
+		{"both arms fail, the canary is seen first", []send{healthy, fails(6), baseline(10, trial.Fault), fails(50)}, 0},
+		{"a fifth of the baseline fails too", []send{healthy, fails(2), baseline(4, trial.Answered), baseline(1, trial.Fault), fails(50)}, 0},
+		{"a server died under all that ran", []send{healthy, {count: 50, variant: 1, ending: trial.Broken, together: true}, baseline(20, trial.Answered),
+			{count: 50, variant: 1, ending: trial.Unreached}}, 0},
+		{"all that ran, and two more", []send{healthy, {count: 10, variant: 1, ending: trial.Broken, together: true}, baseline(20, trial.Answered), fails(5)}, 12},
+		{"the baseline's failures count for nobody", []send{baseline(50, trial.Fault)}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var trips []trial.Trip
+			c := trial.NewCollector(func(t trial.Trip) { trips = append(trips, t) })
+			c.Set(map[string]*trial.Watch{"e": watch(t, func(w *trial.Watch, _ *trial.Setup) { w.Breaker, w.Frozen = true, true })})
+			n, now := 0, began
+			for _, s := range tt.sends {
+				var run []*trial.Request
+				for range s.count {
+					n++
+					in := start(n, s.variant)
+					if s.unit > 0 {
+						in.Unit = start(s.unit, 1).Unit
+					}
+					in.At, now = now, now.Add(10*time.Millisecond)
+					r := c.Begin(in)
+					if s.together {
+						run = append(run, r)
+						continue
+					}
+					r.Ended(trial.End{After: 5 * time.Millisecond, Ending: s.ending})
+					r.Close(6*time.Millisecond, 0, false, 0)
+				}
+				for i, r := range run {
+					r.Ended(trial.End{After: time.Duration(len(run)-i)*10*time.Millisecond + 5, Ending: s.ending})
+				}
+			}
+			switch {
+			case tt.want == 0 && len(trips) > 0:
+				t.Errorf("it trips: %+v", trips)
+			case tt.want > 0 && (len(trips) != 1 || trips[0].Failures != tt.want || trips[0].Variant != 1 || trips[0].Guardrail != 0 || trips[0].Epoch != 7):
+				t.Errorf("trips %+v, want one after %d failures", trips, tt.want)
+			}
+		})
+	}
+}
+
+func TestBreakerRearms(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		trips := 0
+		c := trial.NewCollector(func(trial.Trip) { trips++ })
+		c.Set(map[string]*trial.Watch{"e": watch(t, func(w *trial.Watch, _ *trial.Setup) { w.Breaker = on })})
+		n := 0
+		send := func() {
+			for i := range 60 {
+				n++
+				in := start(n, i%2)
+				in.At = began.Add(time.Duration(n) * time.Second)
+				e := trial.Answered
+				if i%2 == 1 {
+					e = trial.Fault
+				}
+				c.Begin(in).Ended(trial.End{After: time.Millisecond, Ending: e})
+			}
 		}
-	}
-	send(1000, 0, trial.Answered)
-	send(4, 1, trial.Fault)
-	send(1, 1, trial.Answered)
-	send(4, 1, trial.Fault)
-	if len(trips) != 0 {
-		t.Fatalf("four in a row trip: %+v", trips)
-	}
-	send(10, 1, trial.Fault)
-	want := []trial.Trip{{Experiment: "e", Generation: 1, Epoch: 7, Variant: 1, Failures: 5, Limit: 5, BaselineTrials: 1000}}
-	if diff := cmp.Diff(want, trips); diff != "" {
-		t.Error(diff)
-	}
-	c.Rearm("e", 1)
-	send(5, 1, trial.Fault)
-	if len(trips) != 2 {
-		t.Errorf("%d trips after it was armed again", len(trips))
-	}
-	// A baseline that fails as well is nobody's fault.
-	c.Rearm("e", 1)
-	send(400, 0, trial.Fault)
-	send(40, 1, trial.Fault)
-	if len(trips) != 2 {
-		t.Errorf("it trips in a shared outage: %+v", trips[2:])
+		want := 0
+		for range 3 {
+			send()
+			c.Rearm("e", 1)
+			if on {
+				want++
+			}
+			if trips != want {
+				t.Errorf("breaker %t: %d trips, want %d", on, trips, want)
+			}
+		}
+		c.Rearm("e", 9)
+		c.Rearm("nothing", 1)
 	}
 }
 
@@ -297,6 +363,8 @@ func TestMeansAndProfile(t *testing.T) {
 		r.Ended(trial.End{After: 200 * time.Millisecond, Ending: trial.Answered, Usage: true, Input: 3, Output: 5})
 		r.Close(200*time.Millisecond, 2, true, 1.5)
 	}
+	late := c.Begin(start(1000, 1)) // longer than the baseline's p99: its cost is known when it is closed
+	late.Ended(trial.End{After: 2 * time.Second, Ending: trial.Answered})
 	early := c.Drain(began.Add(900 * time.Millisecond))["e"]
 	if early.Variants[1].Means != nil {
 		t.Error("means of answers that are younger than the baseline's p99")
@@ -314,6 +382,70 @@ func TestMeansAndProfile(t *testing.T) {
 			t.Errorf("variant %d: %v requests, %v in all, want 150 and 225 (1.5 is the most one can cost)", v, n, x)
 		}
 	}
+	late.Close(2*time.Second, 7, true, 0)
+	if sums := c.Drain(began.Add(2 * time.Second))["e"].Variants[1].Means; sums == nil || len(sums[4]) != 1 || sums[4][0].N != 1 || sums[4][0].X != 7 {
+		t.Errorf("of a long answer: %+v", sums)
+	}
+}
+
+// What waits for its age is bounded, and what is left out is counted.
+func TestCrowd(t *testing.T) {
+	c := trial.NewCollector(nil)
+	c.Set(map[string]*trial.Watch{"e": watch(t, func(_ *trial.Watch, s *trial.Setup) { s.Settled = time.Minute })})
+	const all = 5000
+	for n := range all {
+		in := start(1, 1) // one unit is in one shard
+		in.ID = fmt.Sprint(n)
+		r := c.Begin(in)
+		r.Ended(trial.End{After: 5, Ending: trial.Answered})
+		r.Close(5, 1, true, 0)
+	}
+	tick := c.Drain(began.Add(time.Minute))["e"].Variants[1]
+	if sums := tick.Means[4]; len(sums) != 1 || sums[0].N != 4096 || tick.Outside[trial.Crowded] != all-4096 {
+		t.Errorf("%+v, outside %v", sums, tick.Outside)
+	}
+	r := c.Begin(start(1, 1))
+	r.Ended(trial.End{After: 5, Ending: trial.Answered})
+	r.Close(5, 1, true, 0)
+	if sums := c.Drain(began.Add(2 * time.Minute))["e"].Variants[1].Means; sums == nil || sums[4][0].N != 1 {
+		t.Errorf("when the crowd is gone: %+v", sums)
+	}
+}
+
+// Every reason is counted once for a request, whatever the number of guardrails.
+func TestReasonsOnce(t *testing.T) {
+	c := trial.NewCollector(nil)
+	c.Set(map[string]*trial.Watch{"e": watch(t, nil)})
+	c.Begin(start(1, 1)).Left(time.Millisecond)
+	c.Begin(start(2, 1)).Close(5, 0, false, 0)
+	c.Begin(start(3, 1)).Ended(trial.End{After: 5, Ending: trial.Refusal})
+	c.Begin(start(4, 1)).Ended(trial.End{After: 5, Ending: trial.Unreached})
+	c.Begin(start(5, 0)).Close(5, 0, false, 0)
+	c.Begin(start(5, 1)).Ended(trial.End{After: 5, Ending: trial.Fault}) // moved
+	got := c.Drain(began.Add(time.Second))["e"].Variants[1].Outside
+	want := map[trial.Why]int64{trial.Withdrawn: 1, trial.Gateway: 1, trial.NotReady: 1, trial.SwitchCost: 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A replica names each unit of an epoch once, and not more than it may.
+func TestNamedUnits(t *testing.T) {
+	c := trial.NewCollector(nil)
+	c.Set(map[string]*trial.Watch{"e": watch(t, nil)})
+	send := func(from, to int) []uint64 {
+		for n := from; n < to; n++ {
+			c.Begin(start(n, 1)).Close(5, 0, false, 0)
+		}
+		return c.Drain(began.Add(time.Second))["e"].Variants[1].Units
+	}
+	if a, b, d := send(0, 10), send(0, 11), send(0, 3000); len(a) != 10 || len(b) != 1 || len(d) != trial.MaxUnits-11 {
+		t.Errorf("%d, %d and %d units, want 10, 1 and the rest of %d", len(a), len(b), len(d), trial.MaxUnits)
+	}
+	c.Set(map[string]*trial.Watch{"e": watch(t, func(w *trial.Watch, _ *trial.Setup) { w.Epoch = 8 })})
+	if got := send(0, 10); len(got) != 10 {
+		t.Errorf("in a new epoch %d of 10", len(got))
+	}
 }
 
 func TestHeavyUnits(t *testing.T) {
@@ -329,7 +461,7 @@ func TestHeavyUnits(t *testing.T) {
 		c.Begin(s).Close(5, 0, false, 0)
 	}
 	got := c.Drain(began.Add(time.Second))["e"].Heavy
-	if len(got) != 1 || got[0].Field != "0001030405060001" || got[0].Key != "key-1" || got[0].Tenant != "acme" || math.Abs(got[0].Share-0.2) > 0.06 {
+	if len(got) != 1 || got[0].Field != "0001030405060001" || got[0].Key != "key-1" || got[0].Tenant != "acme" || math.Abs(got[0].Share-0.2) > 0.02 {
 		t.Errorf("%+v", got)
 	}
 }

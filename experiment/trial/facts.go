@@ -36,7 +36,9 @@ const (
 	Refused   Why = "refused"   // answered 4xx: counts for rejected alone
 	Failed    Why = "failed"    // failed before it could be told: counts for error
 	Gateway   Why = "gateway"   // the gateway's own answer: a limit, a budget, a shutdown
-	Unknown   Why = "unknown"   // no usage, no price, too few tokens
+	NotReady  Why = "not_ready" // no server was there to be asked: a ramp holds for that
+	Crowded   Why = "crowded"   // too many requests wait for the age from which means count
+	Unknown   Why = "unknown"   // no usage, no price, too few tokens, an answer that could not be judged
 )
 
 // Ending is how the first attempt ended.
@@ -50,7 +52,8 @@ const (
 	Fault                   // no answer, by fault of the variant
 	Refusal                 // the request was refused: a bad caller or a bad variant
 	Ours                    // ended by the gateway, says nothing of the variant
-	Abandoned               // the client left
+	Abandoned               // the client left, or its own deadline passed
+	Unreached               // no server was there
 )
 
 // Call is a first attempt that is over, in the words of the access log.
@@ -59,14 +62,24 @@ type Call struct {
 	Status      int    // of the upstream, 0 without one
 	ServedModel bool   // a 404 for the served model: upstream/wire recognises them
 	Gateway     bool   // answered by the gateway itself, before any upstream
+	Unreached   bool   // nothing was sent, because no server is there
+	Expired     bool   // ended by a deadline that the client itself had set
 }
 
 // Ending is what the attempt means for its variant. A 401 or 403 is the
 // gateway's credential for that upstream, a 429 the upstream's own limit, an
-// open breaker (no_endpoint) the consequence of failures: all are its faults.
+// open breaker (no_endpoint) the consequence of failures: all are its faults. A
+// refusal of this one request is one whatever its status: some servers say 500
+// to a prompt that is too long. A server that is not there is the business of
+// readiness, which holds.
 func (c Call) Ending() Ending {
-	if c.Gateway {
+	switch {
+	case c.Gateway:
 		return Ours
+	case c.Expired:
+		return Abandoned
+	case c.Unreached:
+		return Unreached
 	}
 	switch c.Outcome {
 	case "success":
@@ -81,12 +94,11 @@ func (c Call) Ending() Ending {
 			return Fault
 		case c.Status == 404 && c.ServedModel:
 			return Fault
-		case c.Status >= 400 && c.Status < 500:
-			return Refusal
 		}
-		return Ours
-	case "queue_full", "upstream_error", "upstream_timeout", "upstream_rate_limited", "upstream_unreachable",
-		"upstream_invalid", "no_endpoint", "internal_error":
+		return Refusal
+	case "upstream_unreachable":
+		return Unreached
+	case "queue_full", "upstream_error", "upstream_timeout", "upstream_rate_limited", "upstream_invalid", "no_endpoint":
 		return Fault
 	}
 	return Ours
@@ -130,7 +142,10 @@ type Facts struct {
 	Cancel time.Duration // the client left
 	Ending Ending
 	Flags  Flags
+	// Unjudged are the flags of an answer whose absence says nothing.
+	Unjudged Flags
 
+	Closed   bool // all attempts are over: Cost is final
 	HasUsage bool
 	Input    int64
 	Output   int64
@@ -192,6 +207,21 @@ const (
 	pastErrors = 0.05
 	pastSlow   = 0.10
 )
+
+// fails reports whether that part of the past makes the unit no witness.
+func (h *History) fails(p past) bool {
+	switch p {
+	case pastOfErrors:
+		return h.Errors.fails(pastErrors)
+	case pastOfRejected:
+		return h.Rejected.fails(pastErrors)
+	case pastOfSlow:
+		return h.Slow.fails(pastSlow)
+	case pastOfFlaws:
+		return h.Flawed.fails(pastErrors)
+	}
+	return false
+}
 
 func (t Tally) fails(share float64) bool {
 	return t.N > 0 && float64(t.Bad) >= share*float64(t.N)

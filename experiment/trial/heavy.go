@@ -8,19 +8,18 @@ import (
 )
 
 // heavy finds the units with large shares of the traffic in bounded memory
-// (Misra and Gries, "Finding repeated elements", 1982), over the last window and
-// the one before it.
-type heavy struct {
-	since    time.Time
-	now, old counts
-}
+// (Misra and Gries, "Finding repeated elements", 1982), over the window at hand
+// and the one before it. Each shard has one: a unit is always in the same.
+type heavy struct{ now, old shares }
 
-type counts struct {
+type shares struct {
 	total int64
-	units map[uint64]*heavyCount
+	n     int
+	units [heavySlots]unitShare
 }
 
-type heavyCount struct {
+type unitShare struct {
+	unit        uint64
 	n           int64
 	field       [8]byte
 	key, tenant string
@@ -28,63 +27,72 @@ type heavyCount struct {
 
 const (
 	heavyWindow = 5 * time.Minute
-	heavySlots  = 40   // a unit with more than 1/41 of all is among them
 	heavyShare  = 0.10 // from which a unit is named
-	heavyLeast  = 100  // requests looked at, below which nobody is heavy
-	heavyOneIn  = 8    // requests that are looked at: shares are wanted, not counts
+	// heavySlots are more than 1/heavyShare: a unit with that share of a shard,
+	// and more so of all, is among them for sure.
+	heavySlots = 12
+	heavyLeast = 100 // requests, below which nobody is heavy
 )
 
-func (d *desk) weigh(in *Start, request, unit uint64) {
-	if !in.HasUnit || request%heavyOneIn != 0 {
+// add counts a request.
+func (c *shares) add(unit uint64, in *Start) {
+	c.total++
+	for i := range c.n {
+		if c.units[i].unit == unit {
+			c.units[i].n++
+			return
+		}
+	}
+	if c.n < len(c.units) {
+		c.units[c.n] = unitShare{unit, 1, in.Unit, in.Key, in.Tenant}
+		c.n++
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	h := &d.heavy
-	if in.At.Sub(h.since) > heavyWindow {
-		h.old, h.now, h.since = h.now, counts{units: map[uint64]*heavyCount{}}, in.At
+	kept := 0
+	for i := range c.n {
+		if c.units[i].n--; c.units[i].n > 0 {
+			c.units[kept] = c.units[i]
+			kept++
+		}
 	}
-	c := &h.now
-	c.total++
-	switch have := c.units[unit]; {
-	case have != nil:
-		have.n++
-	case len(c.units) < heavySlots:
-		c.units[unit] = &heavyCount{1, in.Unit, in.Key, in.Tenant}
-	default:
-		for u, o := range c.units {
-			if o.n--; o.n == 0 {
-				delete(c.units, u)
-			}
+	c.n = kept
+}
+
+// turn begins a new window.
+func (h *heavy) turn() {
+	h.old = h.now
+	h.now = shares{}
+}
+
+// weights puts the shards together.
+type weights struct {
+	total int64
+	units []unitShare
+}
+
+func (w *weights) take(h *heavy) {
+	w.total += h.now.total + h.old.total
+	from := len(w.units)
+	w.units = append(w.units, h.now.units[:h.now.n]...)
+	for _, o := range h.old.units[:h.old.n] {
+		i := slices.IndexFunc(w.units[from:], func(u unitShare) bool { return u.unit == o.unit })
+		if i < 0 {
+			w.units = append(w.units, o)
+		} else {
+			w.units[from+i].n += o.n
 		}
 	}
 }
 
 // over names the units whose share is over heavyShare for sure.
-func (h *heavy) over(now time.Time) []HeavyUnit {
-	if now.Sub(h.since) > 2*heavyWindow {
-		return nil
-	}
-	total := h.now.total + h.old.total
-	if total < heavyLeast {
+func (w *weights) over() []HeavyUnit {
+	if w.total < heavyLeast {
 		return nil
 	}
 	var out []HeavyUnit
-	add := func(c *heavyCount, n int64) {
-		if share := float64(n) / float64(total); share > heavyShare {
-			out = append(out, HeavyUnit{Field: hex.EncodeToString(c.field[:]), Key: c.key, Tenant: c.tenant, Share: share})
-		}
-	}
-	for u, c := range h.now.units {
-		n := c.n
-		if o := h.old.units[u]; o != nil {
-			n += o.n
-		}
-		add(c, n)
-	}
-	for u, c := range h.old.units {
-		if h.now.units[u] == nil {
-			add(c, c.n)
+	for _, u := range w.units {
+		if share := float64(u.n) / float64(w.total); share > heavyShare {
+			out = append(out, HeavyUnit{Field: hex.EncodeToString(u.field[:]), Key: u.key, Tenant: u.tenant, Share: share})
 		}
 	}
 	slices.SortFunc(out, func(a, b HeavyUnit) int { return strings.Compare(a.Field, b.Field) })

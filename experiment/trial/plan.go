@@ -46,10 +46,28 @@ type Plan struct {
 
 type rule struct {
 	metric     string
-	kind       kind
-	past       past
 	thresholds Thresholds
+	nature
 }
+
+// nature is what a metric is made of.
+type nature struct {
+	kind  kind
+	past  past
+	event event // byTime
+	flag  Flags // byQuality: what makes an answer bad; 0: that it broke off
+	asks  Flags // what a request must ask for to be a trial
+}
+
+// event is what a metric of time waits for.
+type event uint8
+
+const (
+	answerToken event = iota
+	firstToken
+	lastToken
+	everyToken
+)
 
 // kind is how a metric settles.
 type kind uint8
@@ -78,29 +96,26 @@ const (
 // MaxGuardrails is how many a Plan can have: one bit each.
 const MaxGuardrails = 64
 
-var kinds = map[string]struct {
-	kind kind
-	past past
-}{
-	guardrail.Error:           {byFault, pastOfErrors},
-	guardrail.Rejected:        {byRefusal, pastOfRejected},
-	guardrail.SlowTTFA:        {byTime, pastOfSlow},
-	guardrail.SlowTTFT:        {byTime, pastOfSlow},
-	guardrail.SlowTotal:       {byTime, pastOfSlow},
-	guardrail.SlowTPOT:        {byTime, pastOfSlow},
-	guardrail.Truncated:       {byQuality, pastOfFlaws},
-	guardrail.Empty:           {byQuality, pastOfFlaws},
-	guardrail.InvalidJSON:     {byQuality, pastOfFlaws},
-	guardrail.InvalidToolCall: {byQuality, pastOfFlaws},
-	guardrail.ReasoningLeak:   {byQuality, pastOfFlaws},
-	guardrail.PromptLeak:      {byQuality, pastOfFlaws},
-	guardrail.FinishLength:    {byQuality, pastOfFlaws},
-	guardrail.Canceled:        {byCancel, noPast},
-	guardrail.CostPerRequest:  {byValue, noPast},
-	guardrail.InputTokens:     {byValue, noPast},
-	guardrail.OutputTokens:    {byValue, noPast},
-	guardrail.OutputChars:     {byValue, noPast},
-	guardrail.TPOT:            {byValue, noPast},
+var natures = map[string]nature{
+	guardrail.Error:           {kind: byFault, past: pastOfErrors},
+	guardrail.Rejected:        {kind: byRefusal, past: pastOfRejected},
+	guardrail.SlowTTFA:        {kind: byTime, past: pastOfSlow, event: answerToken},
+	guardrail.SlowTTFT:        {kind: byTime, past: pastOfSlow, event: firstToken},
+	guardrail.SlowTotal:       {kind: byTime, past: pastOfSlow, event: lastToken},
+	guardrail.SlowTPOT:        {kind: byTime, past: pastOfSlow, event: everyToken},
+	guardrail.Truncated:       {kind: byQuality, past: pastOfFlaws},
+	guardrail.Empty:           {kind: byQuality, past: pastOfFlaws, flag: EmptyAnswer},
+	guardrail.InvalidJSON:     {kind: byQuality, past: pastOfFlaws, flag: BadJSON, asks: AskedJSON},
+	guardrail.InvalidToolCall: {kind: byQuality, past: pastOfFlaws, flag: BadToolCall, asks: AskedTools},
+	guardrail.ReasoningLeak:   {kind: byQuality, past: pastOfFlaws, flag: LeakedReasoning},
+	guardrail.PromptLeak:      {kind: byQuality, past: pastOfFlaws, flag: LeakedPrompt, asks: AskedSystem},
+	guardrail.FinishLength:    {kind: byQuality, past: pastOfFlaws, flag: StoppedByLength},
+	guardrail.Canceled:        {kind: byCancel},
+	guardrail.CostPerRequest:  {kind: byValue},
+	guardrail.InputTokens:     {kind: byValue},
+	guardrail.OutputTokens:    {kind: byValue},
+	guardrail.OutputChars:     {kind: byValue},
+	guardrail.TPOT:            {kind: byValue},
 }
 
 // NewPlan compiles the guardrails of an experiment for one step. Guardrail i of
@@ -115,8 +130,8 @@ func NewPlan(configs []guardrail.Config, s Setup) (*Plan, error) {
 	p := &Plan{since: s.Since, settled: s.Settled}
 	for i, c := range configs {
 		r := rule{metric: c.Metric, thresholds: s.Thresholds[i]}
-		if k, ok := kinds[c.Metric]; ok && c.Kind != guardrail.Limit {
-			r.kind, r.past = k.kind, k.past
+		if c.Kind != guardrail.Limit {
+			r.nature = natures[c.Metric]
 		}
 		p.rules = append(p.rules, r)
 	}
@@ -124,18 +139,23 @@ func NewPlan(configs []guardrail.Config, s Setup) (*Plan, error) {
 }
 
 // Begin tells for which guardrails a request that starts is a trial: those are
-// the ones to count as started, and to Collect later. why says why there are
-// none at all; a single guardrail's reason is Settle's.
-func (p *Plan) Begin(f *Facts) (open uint64, why Why) {
-	if why = p.outside(f); why != "" {
-		return 0, why
+// the ones to count as started, and to Collect later. out are the reasons for
+// which it is not one of the others; with nothing open it is in no trial at all.
+func (p *Plan) Begin(f *Facts) (open uint64, out Reasons) {
+	if why := p.outside(f); why != "" {
+		return 0, out.with(why)
 	}
 	for i := range p.rules {
-		if p.rules[i].kind != notHere && p.excluded(&p.rules[i], f) == "" {
+		if p.rules[i].kind == notHere {
+			continue
+		}
+		if why := p.excluded(&p.rules[i], f); why != "" {
+			out = out.with(why)
+		} else {
 			open |= 1 << i
 		}
 	}
-	return open, ""
+	return open, out
 }
 
 // outside is the reason for which a request is in no trial at all.
@@ -161,32 +181,16 @@ func (p *Plan) excluded(r *rule, f *Facts) Why {
 		return NotAdmitted
 	}
 	switch {
-	case r.past == pastOfErrors && f.History.Errors.fails(pastErrors),
-		r.past == pastOfRejected && f.History.Rejected.fails(pastErrors),
-		r.past == pastOfFlaws && f.History.Flawed.fails(pastErrors),
-		r.past == pastOfSlow && f.History.Slow.fails(pastSlow):
+	case f.History.fails(r.past):
 		return PreTreatment
-	case f.Moved && (r.metric == guardrail.SlowTTFA || r.metric == guardrail.SlowTTFT):
+	case f.Moved && r.kind == byTime && (r.event == answerToken || r.event == firstToken):
 		return SwitchCost
 	case r.kind == byTime && r.thresholds.of(f.Prompt) <= 0:
 		return NoThreshold
-	case asks(r.metric)&^f.Flags != 0:
+	case r.asks&^f.Flags != 0:
 		return NotAsked
 	}
 	return ""
-}
-
-// asks is what a request must ask for to be a trial of metric.
-func asks(metric string) Flags {
-	switch metric {
-	case guardrail.InvalidJSON:
-		return AskedJSON
-	case guardrail.InvalidToolCall:
-		return AskedTools
-	case guardrail.PromptLeak:
-		return AskedSystem
-	}
-	return 0
 }
 
 // Settle is the result of the request under guardrail i as of f.Age. Once it is
@@ -214,7 +218,7 @@ func (p *Plan) Settle(f *Facts, i int) Result {
 	case byTime:
 		return slow(r, f)
 	case byQuality:
-		return quality(r.metric, f)
+		return quality(r, f)
 	case byCancel:
 		return cancel(f)
 	}
@@ -249,7 +253,7 @@ func (p *Plan) Next(f *Facts, open uint64) time.Duration {
 		}
 		var at time.Duration
 		switch r := &p.rules[i]; {
-		case r.kind == byTime && r.metric != guardrail.SlowTPOT:
+		case r.kind == byTime && r.event != everyToken:
 			at = r.thresholds.of(f.Prompt)
 		case r.kind == byValue && f.End > 0:
 			at = p.settled

@@ -2,8 +2,6 @@ package trial
 
 import (
 	"time"
-
-	"sluice/experiment/guardrail"
 )
 
 // Start is what is known of a request when its first attempt begins.
@@ -20,10 +18,13 @@ type Start struct {
 	HasUnit  bool
 	Key      string // of the caller, to name a heavy unit
 	Tenant   string
-	Retry    int   // x-stainless-retry-count
-	Prompt   int   // estimated tokens; negative: unknown
-	Flags    Flags // Asked ones
-	Asks     Asks
+	Retry    int // x-stainless-retry-count
+	Prompt   int // estimated tokens; negative: unknown
+	// Talk is a hash of the conversation whose turn it is, 0 unknown: what the turn
+	// before had of the prompt is taken to be in a cache.
+	Talk  uint64
+	Flags Flags // Asked ones
+	Asks  Asks
 }
 
 // Asks are the features that a request asks for, for the weights of a preflight.
@@ -40,10 +41,12 @@ type End struct {
 	After  time.Duration // from its start
 	Ending Ending
 	Flags  Flags // of the answer
-	Chars  int64
-	Usage  bool // Input and Output are known
-	Input  int64
-	Output int64
+	// Unjudged are the flags that were not looked for, or could not be told.
+	Unjudged Flags
+	Chars    int64
+	Usage    bool // Input and Output are known
+	Input    int64
+	Output   int64
 }
 
 // Request is one request under way. Its methods may be called from any
@@ -52,13 +55,16 @@ type Request struct {
 	c       *Collector
 	d       *desk
 	s       *shard
+	u       *unit
 	watch   *Watch
 	f       Facts
 	open    uint64 // guardrails that have not settled
+	out     Reasons
 	variant int
 	unit    uint64
 	begun   time.Time
 	due     time.Duration // age at which to look again, 0 never
+	waits   bool          // complete, and counted in shard.waiting
 
 	prev, next *Request // in the shard's ring while open
 }
@@ -66,6 +72,9 @@ type Request struct {
 // Begin takes a request up when its first attempt begins; nil if its experiment
 // is not watched. The caller must Close it.
 func (c *Collector) Begin(in *Start) *Request {
+	if c == nil {
+		return nil
+	}
 	d := (*c.desks.Load())[in.Experiment]
 	if d == nil {
 		return nil
@@ -76,54 +85,64 @@ func (c *Collector) Begin(in *Start) *Request {
 		unit = unitHash(in.Unit)
 	}
 	s := &d.shards[unit%shards]
-	r := &Request{c: c, d: d, s: s, variant: in.Variant, unit: unit, begun: in.At}
-	r.f = Facts{Analysed: in.Analysed, Retry: in.Retry, Request: hash, Started: in.At.UnixMilli(), Prompt: in.Prompt, Flags: in.Flags}
-	d.weigh(in, hash, unit)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.watch
 	if w == nil || w.Generation != in.Generation || in.Variant < 0 || in.Variant >= len(s.arms) {
 		return nil
 	}
-	r.watch = w
-	r.begin(w, in)
+	r := &Request{c: c, d: d, s: s, watch: w, variant: in.Variant, unit: unit, begun: in.At}
+	r.f = Facts{Analysed: in.Analysed, Retry: in.Retry, Request: hash, Started: in.At.UnixMilli(), Prompt: in.Prompt, Flags: in.Flags, Ordinal: 1}
+	r.f.Arm = Canary
+	if in.Variant == w.Baseline {
+		r.f.Arm = Baseline
+	}
+	r.meet(in)
+	r.begin(in)
 	return r
 }
 
-// begin counts the start; s.mu is held.
-func (r *Request) begin(w *Watch, in *Start) {
-	r.f.Arm = Canary
-	if r.variant == w.Baseline {
-		r.f.Arm = Baseline
+// meet looks at the unit's past; s.mu is held.
+func (r *Request) meet(in *Start) {
+	s, w, f := r.s, r.watch, &r.f
+	if !in.HasUnit {
+		return // a unit of its own
 	}
-	r.f.Ordinal = 1
-	if r.f.Retry == 0 {
-		r.f.Ordinal = w.ordinal(r.s.units.Next(r.unit, r.f.Started))
+	u := s.units.at(r.unit)
+	r.u = u
+	if f.Retry == 0 {
+		f.Ordinal = w.ordinal(u.next(f.Started, s.units.window))
 	}
-	if in.HasUnit {
-		r.f.Moved = r.s.units.Served(r.unit, r.variant)
-	}
-	r.f.History = r.s.units.History(r.unit)
-	if w.Frozen && w.Excluded != nil {
-		r.f.History = w.Excluded.history(r.unit)
-	}
-	a := &r.s.arms[r.variant]
-	open, why := w.Plan.Begin(&r.f)
-	if why != "" {
-		a.outside(why)
+	f.Moved = u.served(r.variant)
+	f.Prompt = u.uncached(in.Talk, f.Started, f.Prompt, f.Moved)
+	s.heavy.now.add(r.unit, in)
+	if s.lists == 0 {
+		f.History = u.past
 		return
 	}
-	a.tick.Started++
+	if u.listed != s.lists {
+		u.listed, u.out = s.lists, w.Excluded.of(r.unit)
+	}
+	f.History = u.out.history()
+}
+
+// begin counts the start; s.mu is held.
+func (r *Request) begin(in *Start) {
+	w, a := r.watch, &r.s.arms[r.variant]
+	open, out := w.Plan.Begin(&r.f)
+	r.leaves(a, out)
+	if out&whole != 0 {
+		return
+	}
+	a.started++
 	for i := range a.asks {
 		a.asks[i] += int64(in.Asks >> i & 1)
 	}
-	if in.HasUnit {
-		a.unit(r.unit)
+	if (r.u == nil || !r.u.named(r.s.epoch, r.variant)) && r.s.named[r.variant].Add(1) <= MaxUnits {
+		a.units = append(a.units, r.unit)
 	}
 	for i := range w.Configs {
-		if open&(1<<i) != 0 {
-			a.tick.Counts[i].Started++
-		}
+		a.counts[i].Started += int64(open >> i & 1)
 	}
 	if r.open = open; open != 0 {
 		head := &r.s.open
@@ -133,10 +152,19 @@ func (r *Request) begin(w *Watch, in *Start) {
 	}
 }
 
+// leaves counts the reasons for which the request is left out of something, each
+// once; s.mu is held.
+func (r *Request) leaves(a *arm, out Reasons) {
+	if out = out & told &^ r.out; out != 0 {
+		r.out |= out
+		a.out(out)
+	}
+}
+
 // First says when the first token of any kind came.
 func (r *Request) First(after time.Duration) {
 	r.note(func(f *Facts) {
-		if f.First == 0 {
+		if f.First == 0 && f.Ending == Running {
 			f.First = after
 		}
 	}, after)
@@ -145,6 +173,9 @@ func (r *Request) First(after time.Duration) {
 // Answer says when the first token of the answer came: content or a tool call.
 func (r *Request) Answer(after time.Duration) {
 	r.note(func(f *Facts) {
+		if f.Ending != Running {
+			return
+		}
 		if f.First == 0 {
 			f.First = after
 		}
@@ -171,28 +202,45 @@ func (r *Request) Ended(e End) {
 		}
 		f.End, f.Ending = e.After, e.Ending
 		f.Flags |= e.Flags
+		f.Unjudged = e.Unjudged
 		f.Chars, f.HasUsage, f.Input, f.Output = e.Chars, e.Usage, e.Input, e.Output
 	}, e.After)
 }
 
 // Close says what the request cost, over all its attempts (known false: not
-// known), and at most could have cost, 0 unknown; in any unit. It ends what can
-// still be said of the request but for means that wait for its age.
+// known), and at most could have cost, 0 unknown; in any unit. after is its
+// whole duration. It ends what can still be said of the request but for means
+// that wait for its age.
 func (r *Request) Close(after time.Duration, cost float64, known bool, most float64) {
 	if r == nil {
 		return
 	}
-	r.note(func(f *Facts) {
-		f.HasCost, f.Cost, f.MaxCost = known, cost, most
-		if f.Ending == Running {
-			f.End, f.Ending = after, Ours
+	var trips []Trip
+	s, f := r.s, &r.f
+	s.mu.Lock()
+	if f.Closed {
+		s.mu.Unlock()
+		return
+	}
+	f.Closed, f.HasCost, f.Cost, f.MaxCost = true, known, cost, most
+	if f.Ending == Running {
+		f.End, f.Ending = after, Ours
+	}
+	if f.Arm == Baseline && f.Analysed && f.Retry == 0 && s.watch != nil && s.watch.same(r.watch) {
+		s.profile.Add(f)
+	}
+	if r.open != 0 {
+		r.look(max(after, f.Age), &trips)
+	}
+	if r.open != 0 {
+		r.waits = true
+		if s.waiting++; s.waiting > waitingKept {
+			r.leaves(&s.arms[r.variant], Reasons(0).with(Crowded))
+			r.unlink()
 		}
-		if f.Arm == Baseline && f.Analysed && f.Retry == 0 {
-			r.d.mu.Lock()
-			r.d.profile.Add(f)
-			r.d.mu.Unlock()
-		}
-	}, after)
+	}
+	s.mu.Unlock()
+	r.c.tell(trips)
 }
 
 // note changes the facts and settles what follows from them.
@@ -202,9 +250,11 @@ func (r *Request) note(change func(*Facts), after time.Duration) {
 	}
 	var trips []Trip
 	r.s.mu.Lock()
-	change(&r.f)
-	if r.open != 0 {
-		r.look(max(after, r.f.Age), &trips)
+	if !r.f.Closed {
+		change(&r.f)
+		if r.open != 0 {
+			r.look(max(after, r.f.Age), &trips)
+		}
 	}
 	r.s.mu.Unlock()
 	r.c.tell(trips)
@@ -214,18 +264,24 @@ func (r *Request) note(change func(*Facts), after time.Duration) {
 func (r *Request) look(age time.Duration, trips *[]Trip) {
 	r.f.Age = age
 	p := r.watch.Plan
-	r.open = p.Collect(&r.f, r.open, func(i int, res Result) { r.settled(i, res, trips) })
-	if r.open == 0 {
+	still := p.Collect(&r.f, r.open, func(i int, res Result) { r.settled(i, res, trips) })
+	if still == 0 {
 		r.unlink()
 		return
 	}
-	r.due = p.Next(&r.f, r.open)
+	r.open = still
+	r.due = p.Next(&r.f, still)
 }
 
+// unlink ends what is pending; s.mu is held.
 func (r *Request) unlink() {
+	r.open = 0
 	if r.prev != nil {
 		r.prev.next, r.next.prev = r.next, r.prev
 		r.prev, r.next = nil, nil
+		if r.waits {
+			r.s.waiting--
+		}
 	}
 }
 
@@ -234,13 +290,15 @@ func (r *Request) settled(i int, res Result, trips *[]Trip) {
 	a := &r.s.arms[r.variant]
 	switch res.State {
 	case Good, Bad:
-		a.trial(i, r.unit, res.State == Bad, r.f.Arm == Canary)
-		if r.f.Arm == Baseline {
-			r.s.units.Learn(r.unit, r.watch.Configs[i].Metric, res.State == Bad)
+		bad := res.State == Bad
+		a.trial(i, r.unit, bad, r.f.Arm == Canary)
+		rule := &r.watch.Plan.rules[i]
+		if r.f.Arm == Baseline && r.u != nil && !r.s.units.frozen {
+			r.u.learn(rule.past, bad)
 		}
-		if r.watch.Breaker && r.watch.Configs[i].Metric == guardrail.Error {
+		if r.watch.Breaker && rule.kind == byFault {
 			r.d.mu.Lock()
-			t, tripped := r.d.breaker.add(r, i, res.State == Bad)
+			t, tripped := r.d.breaker.add(r, i, bad)
 			r.d.mu.Unlock()
 			if tripped {
 				*trips = append(*trips, t)
@@ -249,6 +307,6 @@ func (r *Request) settled(i int, res Result, trips *[]Trip) {
 	case Measured:
 		a.mean(i, r.unit, res.Value)
 	case None:
-		a.outside(res.Why)
+		r.leaves(a, Reasons(0).with(res.Why))
 	}
 }

@@ -32,6 +32,8 @@ func (f *Facts) over() Why {
 		return Failed
 	case f.Ending == Ours:
 		return Gateway
+	case f.Ending == Unreached:
+		return NotReady
 	}
 	return ""
 }
@@ -74,16 +76,16 @@ func refusal(f *Facts) Result {
 func slow(r *rule, f *Facts) Result {
 	limit := r.thresholds.of(f.Prompt)
 	var event time.Duration
-	switch r.metric {
-	case guardrail.SlowTTFA:
+	switch r.event {
+	case answerToken:
 		event = f.Answer
-	case guardrail.SlowTTFT:
+	case firstToken:
 		event = f.First
-	case guardrail.SlowTotal:
+	case lastToken:
 		if f.Ending == Answered {
 			event = f.End
 		}
-	case guardrail.SlowTPOT:
+	case everyToken:
 		return slowTokens(f, limit)
 	}
 	stop := f.End
@@ -131,8 +133,8 @@ func (f *Facts) perToken() (float64, bool) {
 	return float64(f.End-f.First) / float64(f.Output-1), true
 }
 
-// quality judges answers; a broken one only for being broken.
-func quality(metric string, f *Facts) Result {
+// quality judges answers; a broken one only for being broken, which has no flag.
+func quality(r *rule, f *Facts) Result {
 	if why := f.over(); why != "" {
 		return none(why)
 	}
@@ -140,17 +142,16 @@ func quality(metric string, f *Facts) Result {
 	case Running:
 		return pending
 	case Broken:
-		if metric == guardrail.Truncated {
+		if r.flag == 0 {
 			return bad
 		}
 		return none(Failed)
 	}
-	flag := map[string]Flags{
-		guardrail.Empty: EmptyAnswer, guardrail.InvalidJSON: BadJSON, guardrail.InvalidToolCall: BadToolCall,
-		guardrail.ReasoningLeak: LeakedReasoning, guardrail.PromptLeak: LeakedPrompt, guardrail.FinishLength: StoppedByLength,
-	}[metric]
-	if f.Flags&flag != 0 {
+	switch {
+	case f.Flags&r.flag != 0:
 		return bad
+	case f.Unjudged&r.flag != 0:
+		return none(Unknown)
 	}
 	return good
 }
@@ -183,7 +184,7 @@ func (p *Plan) measure(metric string, f *Facts) Result {
 	if why != "" {
 		return none(why)
 	}
-	if f.Age < p.settled {
+	if f.Age < p.settled || !f.Closed && metric == guardrail.CostPerRequest {
 		return pending
 	}
 	value, ok := 0.0, f.HasUsage

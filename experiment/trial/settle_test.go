@@ -36,7 +36,7 @@ func planOf(t *testing.T, metric string) *trial.Plan {
 func facts(change func(*trial.Facts)) *trial.Facts {
 	f := &trial.Facts{Arm: trial.Canary, Analysed: true, Ordinal: 1, Started: 1000, Prompt: 100, Age: 900 * ms,
 		First: 100 * ms, Answer: 200 * ms, End: 900 * ms, Ending: trial.Answered,
-		Flags: trial.AskedJSON | trial.AskedTools | trial.AskedSystem, HasUsage: true, Input: 10, Output: 9, Chars: 40, HasCost: true, Cost: 2}
+		Flags: trial.AskedJSON | trial.AskedTools | trial.AskedSystem, HasUsage: true, Input: 10, Output: 9, Chars: 40, Closed: true, HasCost: true, Cost: 2}
 	if change != nil {
 		change(f)
 	}
@@ -130,6 +130,12 @@ func TestSettle(t *testing.T) {
 
 		{"empty", "answered", nil, good},
 		{"empty", "empty", func(f *trial.Facts) { f.Flags |= trial.EmptyAnswer }, bad},
+		{"error", "no server was there", ended(trial.Unreached, ms), none(trial.NotReady)},
+		{"rejected", "no server was there", ended(trial.Unreached, ms), none(trial.NotReady)},
+		{"slow_ttfa", "no server was there", ended(trial.Unreached, ms), none(trial.NotReady)},
+		{"slow_ttfa", "waited long for a server", ended(trial.Unreached, 3*time.Second), bad},
+		{"empty", "not judged", func(f *trial.Facts) { f.Unjudged = trial.EmptyAnswer }, none(trial.Unknown)},
+		{"empty", "something else was not judged", func(f *trial.Facts) { f.Unjudged = trial.BadJSON }, good},
 		{"empty", "failed", ended(trial.Fault, ms), none(trial.Failed)},
 		{"empty", "broke off", func(f *trial.Facts) { f.Ending = trial.Broken }, none(trial.Failed)},
 		{"truncated", "broke off", func(f *trial.Facts) { f.Ending = trial.Broken }, bad},
@@ -147,6 +153,8 @@ func TestSettle(t *testing.T) {
 		{"canceled", "answered", nil, good},
 
 		{"cost_per_request", "young", nil, pending},
+		{"cost_per_request", "another attempt runs", func(f *trial.Facts) { f.Closed, f.Age = false, time.Hour }, pending},
+		{"output_tokens", "the first attempt is over", func(f *trial.Facts) { f.Closed, f.HasUsage, f.Age = false, false, time.Hour }, none(trial.Unknown)},
 		{"output_tokens", "runs", running(time.Hour), pending},
 		{"output_tokens", "unknown", func(f *trial.Facts) { f.HasUsage, f.Age = false, time.Hour }, none(trial.Unknown)},
 		{"output_tokens", "refused", ended(trial.Refusal, ms), none(trial.Refused)},
@@ -209,7 +217,14 @@ func TestEnding(t *testing.T) {
 		{trial.Call{Outcome: "upstream_truncated", Status: 200}, trial.Broken},
 		{trial.Call{Outcome: "upstream_error", Status: 503}, trial.Fault},
 		{trial.Call{Outcome: "upstream_timeout"}, trial.Fault},
-		{trial.Call{Outcome: "upstream_unreachable"}, trial.Fault},
+		{trial.Call{Outcome: "upstream_unreachable"}, trial.Unreached}, // readiness holds
+		{trial.Call{Outcome: "upstream_timeout", Unreached: true}, trial.Unreached},
+		{trial.Call{Outcome: "no_endpoint", Unreached: true}, trial.Unreached},
+		{trial.Call{Outcome: "upstream_timeout", Expired: true}, trial.Abandoned},
+		{trial.Call{Outcome: "client_error", Status: 500}, trial.Refusal}, // that is how some servers refuse a long prompt
+		{trial.Call{Outcome: "client_error", Status: 200}, trial.Refusal}, // inside a 200
+		{trial.Call{Outcome: "client_error", Status: 429}, trial.Fault},
+		{trial.Call{Outcome: "internal_error", Status: 500}, trial.Ours},
 		{trial.Call{Outcome: "upstream_invalid", Status: 200}, trial.Fault},
 		{trial.Call{Outcome: "upstream_rate_limited", Status: 429}, trial.Fault},
 		{trial.Call{Outcome: "queue_full"}, trial.Fault},
@@ -322,29 +337,5 @@ func TestAdmitted(t *testing.T) {
 		if got := float64(n) / 50_000; math.Abs(got-want) > 4*math.Sqrt(want*(1-want)/50_000) {
 			t.Errorf("j=%d: %.4f admitted, want %.4f", j, got, want)
 		}
-	}
-}
-
-func TestUnits(t *testing.T) {
-	u := trial.NewUnits(100, 600_000)
-	for j := 1; j <= 5; j++ {
-		if got := u.Next(7, 1000); got != j {
-			t.Errorf("request %d is the %d-th", j, got)
-		}
-	}
-	if got := u.Next(7, 601_000); got != 1 {
-		t.Errorf("a new window begins with %d", got)
-	}
-	for i, want := range []bool{false, false, true, false, true} {
-		variant := []int{0, 0, 1, 1, 0}[i]
-		if got := u.Served(7, variant); got != want {
-			t.Errorf("request %d to %d: moved %t", i, variant, got)
-		}
-	}
-	for id := range uint64(1000) {
-		u.Next(id+1000, 602_000)
-	}
-	if n := u.Len(); n > 200 {
-		t.Errorf("%d units are kept, want 200 at most", n)
 	}
 }

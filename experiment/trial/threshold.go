@@ -76,12 +76,23 @@ func (p *Profile) Add(f *Facts) {
 
 // Merge adds another replica's profile.
 func (p *Profile) Merge(o *Profile) {
+	p.used = p.used || o.used
 	for c := range Classes {
 		p.TTFA[c].Merge(&o.TTFA[c])
 		p.TTFT[c].Merge(&o.TTFT[c])
 		p.Total[c].Merge(&o.Total[c])
 		p.TPOT[c].Merge(&o.TPOT[c])
 	}
+}
+
+func (p *Profile) reset() {
+	for c := range Classes {
+		p.TTFA[c].reset()
+		p.TTFT[c].reset()
+		p.Total[c].reset()
+		p.TPOT[c].reset()
+	}
+	p.used = false
 }
 
 // minSamples is how many requests make a class's own quantile.
@@ -96,7 +107,7 @@ func Fix(configs []guardrail.Config, p *Profile) (thresholds []Thresholds, settl
 	for _, c := range configs {
 		var t Thresholds
 		switch {
-		case kinds[c.Metric].kind != byTime:
+		case natures[c.Metric].kind != byTime:
 		case c.Threshold.Fixed > 0:
 			t = Thresholds{c.Threshold.Fixed, c.Threshold.Fixed, c.Threshold.Fixed, c.Threshold.Fixed}
 		default:
@@ -113,7 +124,7 @@ func Fix(configs []guardrail.Config, p *Profile) (thresholds []Thresholds, settl
 func (p *Profile) Lacks(configs []guardrail.Config) int {
 	lack := 0
 	for _, c := range configs {
-		if kinds[c.Metric].kind == byTime && c.Threshold.Fixed == 0 {
+		if natures[c.Metric].kind == byTime && c.Threshold.Fixed == 0 {
 			lack = max(lack, minSamples-int(min(pooled(p.of(c.Metric)).Count(), minSamples)))
 		}
 	}
@@ -198,11 +209,21 @@ func (h *Histogram) Count() int64 { return h.n }
 func (h *Histogram) Merge(o *Histogram) {
 	h.grow(len(o.cells))
 	for i, n := range o.cells {
-		room := math.MaxUint32 - h.cells[i]
-		n = min(n, room)
-		h.cells[i] += n
-		h.n += int64(n)
+		h.put(i, n)
 	}
+}
+
+// put counts n in a cell that is there; a full one takes no more.
+func (h *Histogram) put(i int, n uint32) {
+	n = min(n, math.MaxUint32-h.cells[i])
+	h.cells[i] += n
+	h.n += int64(n)
+}
+
+// reset forgets what was counted, but keeps its room.
+func (h *Histogram) reset() {
+	clear(h.cells)
+	h.n = 0
 }
 
 // Quantile is the middle of the cell of the q-th part of all, 0 < q < 1; false
@@ -245,7 +266,8 @@ func (h *Histogram) UnmarshalJSON(data []byte) error {
 		if p[0] > lastCell {
 			return errors.New("a histogram has a cell that is out of range")
 		}
-		h.Merge(&Histogram{cells: append(make([]uint32, p[0]), p[1])})
+		h.grow(int(p[0]) + 1)
+		h.put(int(p[0]), p[1])
 	}
 	return nil
 }

@@ -1,6 +1,11 @@
 package trial
 
-import "sluice/experiment/guardrail"
+import (
+	"encoding/json"
+	"errors"
+
+	"sluice/experiment/guardrail"
+)
 
 // Groups is how many parts the units are hashed into for means. A unit is served
 // by many replicas, so that what each knows of it cannot be put together; sums
@@ -25,14 +30,18 @@ type Tick struct {
 
 // ArmTick is the part of one variant.
 type ArmTick struct {
-	Started  int64              `json:"started,omitempty"`   // requests that began, by assigned variant and analysed: the load
-	Counts   []guardrail.Counts `json:"counts,omitempty"`    // one for each guardrail of the Watch
-	Units    []uint64           `json:"units,omitempty"`     // with their first request of the epoch here, up to MaxUnits an epoch
-	BadUnits [][]uint64         `json:"bad_units,omitempty"` // for each guardrail
-	Means    [][]Sum            `json:"means,omitempty"`     // for each guardrail, of those that are means
-	Profile  *Profile           `json:"profile,omitempty"`   // of the baseline
-	Asks     map[string]int64   `json:"asks,omitempty"`      // requests that ask for a feature: tools, json, image, …
-	Outside  map[Why]int64      `json:"outside,omitempty"`   // requests that are in no trial
+	Started int64              `json:"started,omitempty"` // requests that began, by assigned variant and analysed: the load
+	Counts  []guardrail.Counts `json:"counts,omitempty"`  // one for each guardrail of the Watch
+	// Units are those with their first request of the epoch here, up to MaxUnits
+	// an epoch; a request without a unit is one of its own.
+	Units    []uint64         `json:"units,omitempty"`
+	BadUnits [][]uint64       `json:"bad_units,omitempty"` // for each guardrail
+	Means    [][]Sum          `json:"means,omitempty"`     // for each guardrail, of those that are means
+	Profile  *Profile         `json:"profile,omitempty"`   // of the baseline
+	Asks     map[string]int64 `json:"asks,omitempty"`      // requests that ask for a feature: tools, json, image, …
+	// Outside are requests by the reason for which they are left out of all
+	// guardrails, or of some; each once under a reason.
+	Outside map[Why]int64 `json:"outside,omitempty"`
 
 	// Filled in by the sender: of the variant's upstream as this replica sees it.
 	Endpoints   int  `json:"endpoints,omitempty"`
@@ -45,10 +54,28 @@ type ArmTick struct {
 }
 
 // Sum is the mean's part of one group of units: requests and what they add up to.
+// In JSON it is [group, n, x].
 type Sum struct {
-	Group uint8   `json:"g"`
-	N     float64 `json:"n"`
-	X     float64 `json:"x"`
+	Group uint8
+	N, X  float64
+}
+
+// MarshalJSON writes it as short as it can be: a tick has hundreds.
+func (s Sum) MarshalJSON() ([]byte, error) {
+	return json.Marshal([3]float64{float64(s.Group), s.N, s.X})
+}
+
+// UnmarshalJSON reads it.
+func (s *Sum) UnmarshalJSON(data []byte) error {
+	var a [3]float64
+	if err := json.Unmarshal(data, &a); err != nil {
+		return err
+	}
+	if a[0] != float64(uint8(a[0])) {
+		return errors.New("a sum of a group that is not from 0 to 255")
+	}
+	*s = Sum{uint8(a[0]), a[1], a[2]}
+	return nil
 }
 
 // MaxUnits bounds the units that a Tick names in one epoch.

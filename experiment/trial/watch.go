@@ -42,37 +42,54 @@ type Exclusions struct {
 // MaxExcluded bounds each list of Exclusions.
 const MaxExcluded = 20_000
 
-// Merge adds another replica's and keeps the lists sorted, without repeats.
+// Merge adds another replica's and keeps the lists sorted, without repeats. Of a
+// list that is too long the units with the lowest hashes stay: the same ones
+// whatever the order in which replicas are merged.
 func (e *Exclusions) Merge(o *Exclusions) {
-	for _, l := range []struct{ to, from *[]uint64 }{{&e.Errors, &o.Errors}, {&e.Rejected, &o.Rejected}, {&e.Slow, &o.Slow}, {&e.Flawed, &o.Flawed}} {
-		*l.to = append(*l.to, *l.from...)
-		slices.Sort(*l.to)
-		*l.to = slices.Compact(*l.to)
-		if len(*l.to) > MaxExcluded {
-			*l.to = (*l.to)[:MaxExcluded]
-		}
+	from := o.lists()
+	for i, l := range e.lists() {
+		all := append(*l.units, *from[i].units...)
+		slices.Sort(all)
+		all = slices.Compact(all)
+		*l.units = all[:min(len(all), MaxExcluded)]
 	}
 }
 
-// history is the past of a unit as the lists have it.
-func (e *Exclusions) history(unit uint64) (h History) {
-	failed := func(list []uint64) Tally {
-		if _, in := slices.BinarySearch(list, unit); in {
-			return Tally{N: 1, Bad: 1}
+// pastSet are kinds of a unit's past that fail, one bit each.
+type pastSet uint8
+
+// of are the lists that the unit is on.
+func (e *Exclusions) of(unit uint64) (out pastSet) {
+	for _, l := range e.lists() {
+		if _, in := slices.BinarySearch(*l.units, unit); in {
+			out |= 1 << l.past
 		}
-		return Tally{}
 	}
-	return History{Errors: failed(e.Errors), Rejected: failed(e.Rejected), Slow: failed(e.Slow), Flawed: failed(e.Flawed)}
+	return out
 }
 
-func (e *Exclusions) add(unit uint64, h History) {
-	for _, l := range []struct {
-		to    *[]uint64
-		tally Tally
-		share float64
-	}{{&e.Errors, h.Errors, pastErrors}, {&e.Rejected, h.Rejected, pastErrors}, {&e.Slow, h.Slow, pastSlow}, {&e.Flawed, h.Flawed, pastErrors}} {
-		if l.tally.fails(l.share) && len(*l.to) < MaxExcluded {
-			*l.to = append(*l.to, unit)
+// failed is the history of a unit with those pasts.
+func (s pastSet) history() (h History) {
+	failed := func(p past) Tally {
+		n := uint16(s >> p & 1)
+		return Tally{N: n, Bad: n}
+	}
+	return History{Errors: failed(pastOfErrors), Rejected: failed(pastOfRejected), Slow: failed(pastOfSlow), Flawed: failed(pastOfFlaws)}
+}
+
+type exclusionList struct {
+	past  past
+	units *[]uint64
+}
+
+func (e *Exclusions) lists() [4]exclusionList {
+	return [4]exclusionList{{pastOfErrors, &e.Errors}, {pastOfRejected, &e.Rejected}, {pastOfSlow, &e.Slow}, {pastOfFlaws, &e.Flawed}}
+}
+
+func (e *Exclusions) add(unit uint64, h *History) {
+	for _, l := range e.lists() {
+		if h.fails(l.past) {
+			*l.units = append(*l.units, unit)
 		}
 	}
 }
