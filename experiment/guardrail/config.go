@@ -84,7 +84,8 @@ const (
 	defaultPass      = 2.0
 	defaultMinEffect = 0.01
 	defaultMaxLift   = 0.20
-	defaultRestarts  = 3 // an hour
+	defaultRestarts  = 3    // an hour
+	slowOK           = 0.05 // slower than a threshold: that is what a p95 means
 	// maxRatio keeps ratios to what a person can mean.
 	maxRatio = 100
 )
@@ -147,20 +148,28 @@ func completeRate(c *Config, raw *rawConfig, b info) {
 	c.PassRatio = or(raw.PassRatio, defaultPass)
 	c.MinEffectRate = or(raw.MinEffectRate, defaultMinEffect)
 	c.MaxRate = or(raw.MaxRate, b.maxRate)
+	if strings.HasPrefix(c.Metric, "slow_") && c.Threshold == (Threshold{}) {
+		c.Threshold = defaultThreshold
+	}
 	// A rate below min_effect_rate never fails, so a proof of that is a proof
 	// of health. Without it a service with no bad trial in either arm (nobody
 	// slow, nothing rejected) gives the relative process nothing to count, and
-	// would never pass.
+	// would never pass. For a threshold of time the promise is the quantile: less
+	// than 5 % slower than 1.25 times the baseline's p95 says that the canary's
+	// p95 is no more than that. At the last step it is all that can be said, for
+	// the holdback is too small to compare with.
 	ok := b.okRate
-	if ok == 0 {
+	switch {
+	case ok == 0 && c.Threshold.Quantile > 0:
+		ok = max(math.Round((1-c.Threshold.Quantile)*1e6)/1e6, c.MinEffectRate)
+	case ok == 0 && c.Threshold.Fixed > 0:
+		ok = max(slowOK, c.MinEffectRate)
+	case ok == 0:
 		ok = c.MinEffectRate
 	}
 	c.OKRate = or(raw.OKRate, ok)
 	if raw.OKRate == nil && c.MaxRate > 0 && c.OKRate > c.MaxRate {
 		c.OKRate = c.MaxRate
-	}
-	if strings.HasPrefix(c.Metric, "slow_") && c.Threshold == (Threshold{}) {
-		c.Threshold = defaultThreshold
 	}
 }
 

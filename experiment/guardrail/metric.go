@@ -50,7 +50,7 @@ type info struct {
 	kind    Kind
 	latency bool // depends on load: see Conditions.Load
 	maxRate float64
-	okRate  float64 // 0: min_effect_rate, the rate below which nothing fails
+	okRate  float64 // 0: min_effect_rate, the rate below which nothing fails; of slow_ the quantile's rest
 	require Require
 }
 

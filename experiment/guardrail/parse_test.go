@@ -34,7 +34,7 @@ func TestParse(t *testing.T) {
 			TolerateRatio: 1.5, PassRatio: 2, MaxRate: max, OKRate: ok, MinEffectRate: 0.01,
 		}
 	}
-	slow, first := rate("slow_ttft", 0.30, 0.01, guardrail.RequirePass), rate("slow_ttfa", 0.30, 0.01, guardrail.RequireNoFail)
+	slow, first := rate("slow_ttft", 0.30, 0.05, guardrail.RequirePass), rate("slow_ttfa", 0.30, 0.05, guardrail.RequireNoFail)
 	slow.Threshold = guardrail.Threshold{Fixed: 2 * time.Second}
 	first.Threshold, first.Action = guardrail.Threshold{Quantile: 0.95, Factor: 1.25}, guardrail.ActionWarn
 	want := []guardrail.Config{

@@ -39,8 +39,9 @@ func (j *Judge) Add(e *Evidence, t *trial.Tick, at int64) (counted bool, err err
 	e.Ticks++
 	e.Newest = max(e.Newest, at)
 	j.mark(e, t, at)
-	suspended := false
+	suspended, fresh := false, e.Ticks == 1
 	for v := range t.Variants {
+		fresh = fresh || len(t.Variants[v].Units) > 0
 		j.arm(e, v, &t.Variants[v], at)
 		suspended = j.treats(v) && j.suspends(t, v) || suspended
 	}
@@ -68,7 +69,9 @@ func (j *Judge) Add(e *Evidence, t *trial.Tick, at int64) (counted bool, err err
 	if base.Profile != nil {
 		e.Profile.Merge(base.Profile)
 	}
-	j.ratio(e)
+	if fresh || e.Ratio.Stale {
+		j.ratio(e)
+	}
 	return true, nil
 }
 
@@ -298,7 +301,7 @@ func (j *Judge) ratio(e *Evidence) {
 	r := &e.Ratio
 	epoch, arms := j.epoch(e)
 	r.On = r.On || arms > 1
-	if arms < 2 || r.Full || r.Disturbed > 0 && e.Newest-r.Disturbed < calm {
+	if r.Stale = r.Disturbed > 0 && e.Newest-r.Disturbed < calm; arms < 2 || r.Full || r.Stale {
 		return
 	}
 	if log, err := stats.SRM(epoch); err == nil {

@@ -126,6 +126,7 @@ type Ratio struct {
 	LogE      float64 `json:"log_e"`               // with this epoch
 	Full      bool    `json:"full,omitempty"`      // a replica names no more units of a variant: no more looks
 	Disturbed int64   `json:"disturbed,omitempty"` // when units were last answered otherwise than assigned, Unix ms
+	Stale     bool    `json:"stale,omitempty"`     // a look is due once that is over
 	On        bool    `json:"on,omitempty"`        // two arms had weight
 }
 

@@ -3,6 +3,7 @@ package ramp
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,9 +34,6 @@ func (j *Judge) Fill(in *Input, e *Evidence, now int64, readings Readings) {
 			verdict := j.verdict(e, v, g, t.Load, readings)
 			in.BaselineUnhealthy = in.BaselineUnhealthy || j.blames(&verdict) && !t.Killed
 			t.Verdicts = append(t.Verdicts, verdict)
-			if n, ok := j.need(e, v, g, &verdict); ok {
-				t.Needs = append(t.Needs, n)
-			}
 		}
 		in.Treatments = append(in.Treatments, t)
 	}
@@ -45,6 +43,23 @@ func (j *Judge) Fill(in *Input, e *Evidence, now int64, readings Readings) {
 	}
 	in.SRM = j.SRM(e)
 	in.Unmeasured = e.Profile.Lacks(j.Guardrails)
+}
+
+// Estimate adds to what Fill filled in how much the open guardrails still want:
+// for people, it decides nothing.
+func (j *Judge) Estimate(in *Input, e *Evidence) {
+	for i := range in.Treatments {
+		t := &in.Treatments[i]
+		v := slices.Index(j.Variants, t.Name)
+		if t.Needs = nil; v < 0 || len(t.Verdicts) != len(j.Guardrails) {
+			continue
+		}
+		for g := range t.Verdicts {
+			if n, ok := j.need(e, v, g, &t.Verdicts[g]); ok {
+				t.Needs = append(t.Needs, n)
+			}
+		}
+	}
 }
 
 // blames reports a baseline whose health stands in the way of everything.
