@@ -194,6 +194,18 @@ func TestChanges(t *testing.T) {
 			answers: map[string][]string{"POST /demo/break": {`200 - {"upstream":"large","broken":"slow"}`}},
 			calls:   []string{`POST /demo/break {"how":"slow","upstream":"large"}`}, stdout: "large is broken now (slow); sluice demo heal large ends it\n",
 		},
+		{
+			name: "break all of the demo", args: []string{"demo", "break", "--all"},
+			answers: map[string][]string{"POST /demo/break": {`200 - {"upstream":"","broken":"500"}`}},
+			calls:   []string{`POST /demo/break {"all":true}`}, stdout: "every model server is broken now (500); sluice demo heal --all ends it\n",
+		},
+		{
+			name: "heal all of the demo", args: []string{"demo", "heal", "--all"},
+			answers: map[string][]string{"POST /demo/heal": {`200 - {"upstream":"","broken":""}`}},
+			calls:   []string{`POST /demo/heal {"all":true}`}, stdout: "every model server answers again\n",
+		},
+		{name: "break what?", args: []string{"demo", "break"}, code: exitUsage, stderr: "name one model server, or give --all"},
+		{name: "break one and all", args: []string{"demo", "break", "large", "--all"}, code: exitUsage, stderr: "name one model server, or give --all"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

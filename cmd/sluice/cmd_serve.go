@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"time"
 
@@ -144,53 +143,9 @@ and is removed at the end.`,
 	f := cmd.Flags()
 	f.IntVar(&o.Port, "port", 8080, "port of the data plane")
 	f.IntVar(&o.AdminPort, "admin-port", 8081, "port of the admin API and UI")
-	f.Float64Var(&o.Rate, "rate", 12, "requests a second of the synthetic users")
+	f.Float64Var(&o.Rate, "rate", 24, "requests a second of the synthetic users")
 	f.DurationVar(&o.Duration, "duration", 0, "end after so long (0: until interrupted)")
 	f.BoolVar(&o.Keep, "keep", false, "keep the temporary directory")
-	cmd.AddCommand(demoAct(a, "break"), demoAct(a, "heal"))
-	return cmd
-}
-
-// demoAct is `sluice demo break|heal NAME`, a call to the running demo.
-func demoAct(a *cli, verb string) *cobra.Command {
-	var r remote
-	var how string
-	cmd := &cobra.Command{
-		Use:   verb + " NAME",
-		Short: map[string]string{"break": "Make a built-in model server of the running demo fail", "heal": "Make it answer again"}[verb],
-		Args:  exactly("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := r.client(a)
-			if err != nil {
-				return err
-			}
-			body := map[string]string{"upstream": args[0]}
-			if how != "" {
-				body["how"] = how
-			}
-			out, err := c.send(cmd.Context(), "POST", "/demo/"+verb, nil, "", body)
-			if err != nil {
-				return err
-			}
-			var v struct {
-				Upstream string `json:"upstream"`
-				Broken   string `json:"broken"`
-			}
-			if err := out.decode(&v); err != nil {
-				return err
-			}
-			return a.print(v, func(w io.Writer) {
-				if v.Broken == "" {
-					fmt.Fprintf(w, "%s answers again\n", printable(args[0]))
-					return
-				}
-				fmt.Fprintf(w, "%s is broken now (%s); sluice demo heal %s ends it\n", printable(args[0]), printable(v.Broken), printable(args[0]))
-			})
-		},
-	}
-	r.flags(cmd)
-	if verb == "break" {
-		cmd.Flags().StringVar(&how, "how", "", "400, 500, empty, hang, slow or truncate (500)")
-	}
+	cmd.AddCommand(breakCommand(a), healCommand(a))
 	return cmd
 }

@@ -55,7 +55,7 @@ func runDemo(ctx context.Context, o demoOptions) error {
 		demoBanner(o.Stdout, o.Version, data.String(), adm.String())
 		if o.Rate > 0 {
 			wg.Go(func() {
-				demo.Traffic{BaseURL: "http://" + data.String() + "/v1", Key: "none", Users: demoUsers, Rate: o.Rate}.Run(users)
+				demo.Traffic{BaseURL: "http://" + data.String() + "/v1", Key: "none", Users: demoUsers, Rate: o.Rate, Models: demo.Models}.Run(users)
 			})
 		}
 	})

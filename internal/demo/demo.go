@@ -1,17 +1,14 @@
 // Package demo is everything that `sluice demo` needs beside the gateway itself:
-// built-in upstreams that speak the real wire format, the document that puts
-// them behind an experiment, and a few hundred synthetic users who talk through
-// the public API with the SDK that applications use.
+// built-in upstreams that speak the real wire format and fail on demand, the
+// document that puts them behind experiments, and a few hundred synthetic users
+// who talk through the public API with the SDK that applications use.
 package demo
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"sort"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,14 +31,16 @@ var profiles = []profile{
 
 // Demo holds the running upstreams.
 type Demo struct {
-	mu      sync.Mutex
-	servers map[string]*fakellm.Server
-	broken  map[string]string
+	servers  map[string]*fakellm.Server
+	crashing sync.WaitGroup
+
+	mu     sync.Mutex // guards broken
+	broken map[string]*broken
 }
 
 // Start starts the built-in upstreams on free loopback ports.
 func Start() (*Demo, error) {
-	d := &Demo{servers: map[string]*fakellm.Server{}, broken: map[string]string{}}
+	d := &Demo{servers: map[string]*fakellm.Server{}, broken: map[string]*broken{}}
 	for _, p := range profiles {
 		s, err := fakellm.Start(fakellm.Options{Dialect: "vllm", Models: []string{p.name}, Choose: func(fakellm.Call) fakellm.Behaviour { return d.behave(p) }})
 		if err != nil {
@@ -55,6 +54,12 @@ func Start() (*Demo, error) {
 
 // Close stops the upstreams.
 func (d *Demo) Close() {
+	d.mu.Lock()
+	for name := range d.broken {
+		d.heal(name)
+	}
+	d.mu.Unlock()
+	d.crashing.Wait()
 	for _, s := range d.servers {
 		s.Close()
 	}
@@ -69,48 +74,17 @@ func (d *Demo) behave(p profile) fakellm.Behaviour {
 	}
 	b.Tokens = min(b.Tokens, 160)
 	d.mu.Lock()
-	how := d.broken[p.name]
+	broken := d.broken[p.name]
 	d.mu.Unlock()
-	switch how {
-	case "":
+	switch {
+	case broken == nil || broken.way.answer == nil:
 		if rand.Float64() < p.errors {
 			b.Fault, b.Status = fakellm.Status, 500
 		}
-	case "400":
-		b.Fault, b.Status = fakellm.Status, 400
-	case "500":
-		b.Fault, b.Status = fakellm.Status, 500
-	case "slow":
-		b.TTFT *= 20
-	case "empty":
-		b.Fault = fakellm.Empty
-	case "hang":
-		b.Fault = fakellm.Hang
-	case "truncate":
-		b.Fault, b.After = fakellm.Truncate, 3
+	default:
+		broken.way.answer(&b)
 	}
 	return b
-}
-
-// Ways are the ways in which Break can break an upstream.
-var Ways = []string{"400", "500", "empty", "hang", "slow", "truncate"}
-
-// Break makes the upstream fail from now on; how "" heals it.
-func (d *Demo) Break(name, how string) error {
-	if _, ok := d.servers[name]; !ok {
-		return fmt.Errorf("there is no built-in upstream %q; they are %s", name, strings.Join(d.Names(), ", "))
-	}
-	known := how == ""
-	for _, w := range Ways {
-		known = known || w == how
-	}
-	if !known {
-		return fmt.Errorf("%q is not a way to break an upstream; the ways are %s", how, strings.Join(Ways, ", "))
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.broken[name] = how
-	return nil
 }
 
 // Names are the built-in upstreams.
@@ -123,59 +97,64 @@ func (d *Demo) Names() []string {
 	return names
 }
 
-// Handler serves POST /demo/break and /demo/heal with {"upstream": NAME, "how": WAY}.
-func (d *Demo) Handler() http.Handler {
-	mux := http.NewServeMux()
-	act := func(heal bool) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			var in struct {
-				Upstream string `json:"upstream"`
-				How      string `json:"how"`
-			}
-			if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&in); err != nil {
-				http.Error(w, "send {\"upstream\": NAME, \"how\": WAY} as JSON", http.StatusBadRequest)
-				return
-			}
-			if in.How == "" && !heal {
-				in.How = "500"
-			}
-			if heal {
-				in.How = ""
-			}
-			if err := d.Break(in.Upstream, in.How); err != nil {
-				http.Error(w, err.Error(), http.StatusNotFound)
-				return
-			}
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(map[string]string{"upstream": in.Upstream, "broken": in.How})
-		}
-	}
-	mux.HandleFunc("POST /demo/break", act(false))
-	mux.HandleFunc("POST /demo/heal", act(true))
-	return mux
-}
+// The demo's experiments, and the models that users ask for: twice as many ask
+// for that of the ramp, so that its steps take seconds.
+const (
+	Split = "chat-small-vs-large" // 90/10, without a ramp: its weights are for playing
+	Ramp  = "assist-large"        // a ramp with guardrails
+)
 
-// Document puts the upstreams behind one experiment at 90/10.
+// Models are what each request asks for one of.
+var Models = []string{"chat", "assist", "assist"}
+
+// Document puts the upstreams behind two experiments: one at 90/10, and a draft
+// with a ramp whose steps take seconds where real ones take minutes.
 func (d *Demo) Document() *router.Document {
-	doc := &router.Document{
-		Models: []router.Model{{Name: "chat", Default: router.Route{Upstream: "small", Model: "small"}}},
-	}
-	exp := router.Experiment{
-		Key: "chat-small-vs-large", Model: "chat", Kind: "canary", State: "running", Baseline: "small",
-		Unit: &router.Unit{From: []string{"header:x-user-id", "user", "conversation"}},
-	}
-	weights := map[string]int{"small": 9000, "large": 1000}
+	doc := &router.Document{}
 	for _, p := range profiles {
 		in, out := p.input, p.output
 		doc.Upstreams = append(doc.Upstreams, router.Upstream{
 			Name: p.name, Dialect: "vllm", Endpoints: []string{d.servers[p.name].URL()}, Price: &router.Price{Input: &in, Output: &out},
 		})
-		v := router.Variant{Name: p.name, Weight: weights[p.name], Upstream: p.name, Model: p.name, Version: p.version}
+	}
+	for _, model := range []string{"chat", "assist"} {
+		doc.Models = append(doc.Models, router.Model{Name: model, Default: router.Route{Upstream: "small", Model: "small"}})
+	}
+	split := experiment(Split, "chat", "running")
+	split.Variants[0].Weight, split.Variants[1].Weight = 9000, 1000
+	grow := experiment(Ramp, "assist", "draft")
+	grow.Variants[0].Weight = 10000
+	grow.Ramp, grow.Guardrails = json.RawMessage(rampPolicy), json.RawMessage(rampGuardrails)
+	doc.Experiments = []router.Experiment{split, grow}
+	return doc
+}
+
+// experiment compares the upstreams; the first is the baseline.
+func experiment(key, model, state string) router.Experiment {
+	exp := router.Experiment{
+		Key: key, Model: model, Kind: "canary", State: state, Baseline: profiles[0].name,
+		Unit: &router.Unit{From: []string{"header:x-user-id", "user", "conversation"}},
+	}
+	for _, p := range profiles {
+		v := router.Variant{Name: p.name, Upstream: p.name, Model: p.name, Version: p.version}
 		if p.name != exp.Baseline {
 			v.Fallback = exp.Baseline
 		}
 		exp.Variants = append(exp.Variants, v)
 	}
-	doc.Experiments = []router.Experiment{exp}
-	return doc
+	return exp
 }
+
+// The demo's policy is that of production with other numbers: a few hundred
+// users and a few requests a second prove less, so less is asked.
+const (
+	rampPolicy = `{"steps": [1000, 2500, 5000, 10000], "min_duration": "10s", "max_duration": "15m", "min_units": 20, "bake": "10m",
+		"no_data_after": "20s", "cooldown": "5s", "ready": {"probes": 2, "interval": "1s", "max_ttft": "3s", "not_ready_limit": "1m"}}`
+	rampGuardrails = `[
+		{"metric": "error", "ok_rate": 0.08, "max_rate": 0.15, "min_effect_rate": 0.05},
+		{"metric": "rejected", "ok_rate": 0.08, "min_effect_rate": 0.05},
+		{"metric": "slow_ttfa", "threshold": "1s", "ok_rate": 0.08, "min_effect_rate": 0.05},
+		{"metric": "truncated"}, {"metric": "empty"}, {"metric": "invalid_json"}, {"metric": "invalid_tool_call"},
+		{"metric": "reasoning_leak"}, {"metric": "prompt_leak"},
+		{"metric": "output_tokens", "max_lift": 1}]`
+)
