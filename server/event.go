@@ -1,7 +1,6 @@
 package server
 
 import (
-	"strconv"
 	"time"
 
 	"sluice/metrics"
@@ -30,11 +29,7 @@ func (x *exchange) event() metrics.Event {
 	if !x.began.IsZero() {
 		ev.Overhead = x.began.Sub(x.start) - x.reading
 	}
-	if v := x.r.Header["X-Stainless-Retry-Count"]; len(v) == 1 {
-		if n, err := strconv.Atoi(v[0]); err == nil && n >= 0 && n < 1000 {
-			ev.RetryCount = n
-		}
-	}
+	ev.RetryCount = x.retries()
 	if x.key != nil {
 		ev.KeyID, ev.Tenant = x.key.ID, x.key.Tenant
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"sluice/experiment/trial"
 	"sluice/router"
 	"sluice/upstream"
 	"sluice/upstream/wire"
@@ -40,6 +41,10 @@ type exchange struct {
 	fellBack bool
 	began    time.Time             // of the first attempt
 	epoch    atomic.Pointer[epoch] // of the attempt that has not sent its first byte
+
+	trial   *trial.Request          // nil: none
+	trialOf *router.CompiledVariant // whose
+	tried   bool                    // its first attempt is over
 
 	refused *upstream.Failure // by the gateway itself; wins while nothing is committed
 	result  upstream.Result
@@ -92,7 +97,9 @@ func (x *exchange) finish() {
 		x.answerHeadersOfFailure()
 		x.s.writeError(x.w, x.id, f)
 	}
-	x.s.cfg.Recorder.Record(x.event())
+	ev := x.event()
+	x.close(&ev)
+	x.s.cfg.Recorder.Record(ev)
 	// Who went away may have closed one direction only and be reading still:
 	// returning would answer with an empty 200.
 	if x.result.Abort || x.result.Outcome == upstream.Canceled {
@@ -225,6 +232,9 @@ func (x *exchange) do(body []byte, release func()) {
 	req.Release = func() {
 		req.Body, x.query.Body = nil, nil // nothing else refers to it
 		release()
+	}
+	if x.s.cfg.Trials != nil {
+		req.Progress = x.progress
 	}
 	x.began = time.Now()
 	x.result = x.s.cfg.Doer.Do(ctx, &req, k)

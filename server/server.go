@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/experiment/trial"
 	"sluice/metrics"
 	"sluice/router"
 	"sluice/upstream"
@@ -30,6 +31,8 @@ type Config struct {
 	Log      *slog.Logger
 	// Degraded names what is missing, for /readyz?verbose; nil: nothing ever.
 	Degraded func() []string
+	// Trials follows the requests of experiments with guardrails; nil: nobody does.
+	Trials *trial.Collector
 	// Skew is how many replicas live and how far apart their revisions are, for
 	// /readyz?verbose; it heeds ctx. nil: not told.
 	Skew func(ctx context.Context) (replicas int, skew int64)

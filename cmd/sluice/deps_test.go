@@ -39,7 +39,7 @@ var allowed = map[string][]string{
 	"internal/store":       {"router", "metrics", "migrations", "experiment", "internal/sticky"},
 	"internal/control":     {"router", "upstream", "experiment", "internal/sticky"},
 	"internal/demo":        {"router", "internal/fakellm"},
-	"server":               {"router", "experiment", "upstream", "upstream/wire", "metrics"},
+	"server":               {"router", "experiment", "experiment/trial", "upstream", "upstream/wire", "metrics"},
 	"server/admin":         {"router", "experiment", "metrics", "upstream", "web"},
 	"cmd/sluice": {"experiment", "upstream", "upstream/wire", "metrics", "router", "internal/sticky", "internal/config",
 		"internal/store", "internal/control", "server", "server/admin", "web", "internal/demo", "migrations"},
