@@ -182,6 +182,7 @@ func (c *compiler) experiment(path string, e *Experiment) {
 		Key: e.Key, Baseline: e.variant(e.Baseline), Generation: e.Generation,
 		OverrideNames: overrideNames(c.o.OverrideHeaders, e), stickiness: stickinessOf(e),
 		Checks: checksOf(e),
+		merges: e.Merge, finishes: e.Switch == SwitchConversation,
 	}
 	for _, n := range ce.OverrideNames {
 		ce.overrides = append(ce.overrides, textproto.CanonicalMIMEHeaderKey(n))
@@ -243,6 +244,10 @@ func (c *compiler) definition(e *Experiment, ce *CompiledExperiment) (experiment
 		Baseline: ce.Baseline, Winner: e.variant(e.Winner),
 		Targeting: e.Targeting, Fixed: e.Fixed, Slice: ce.slice,
 		LayerSeed: c.layerSeed(e),
+		Merge:     e.Merge, BlockBelow: uint16(e.BlockBelow), RunsFrom: e.RunsFrom,
+	}
+	if h := e.Holdout; h != nil {
+		def.HoldoutSeed, def.Holdout = hashedSeed("holdout", h.Name), h.Share
 	}
 	var err error
 	if def.Allocation, err = ownership(e); err != nil {
@@ -277,7 +282,36 @@ func (c *compiler) definition(e *Experiment, ce *CompiledExperiment) (experiment
 		}
 	}
 	ce.State = def.State
+	ce.cut = c.cuts(e, &def)
 	return def, nil
+}
+
+// cuts are the variants whose streams in flight end: who cut them said so in the
+// document or in the kill set. nil where there are none.
+func (c *compiler) cuts(e *Experiment, def *experiment.Definition) (cut []bool) {
+	note := func(i int) {
+		if cut == nil {
+			cut = make([]bool, len(e.Variants))
+		}
+		cut[i] = true
+	}
+	for i, v := range e.Variants {
+		if i == def.Baseline || def.State != experiment.RolledBack && def.Variants[i].State != experiment.Killed {
+			continue
+		}
+		if v.CutStreams {
+			note(i)
+		}
+		for _, k := range c.o.Kills {
+			if k.CutStreams && k.Experiment == e.Key && k.Generation == e.Generation && (k.Variant == v.Name || k.Variant == everyVariant) {
+				note(i)
+			}
+		}
+	}
+	if cut != nil {
+		c.t.cuts = true
+	}
+	return cut
 }
 
 // layerSeed salts the slices of a model's experiments, "" where one experiment
@@ -287,8 +321,13 @@ func (c *compiler) layerSeed(e *Experiment) string {
 	if lo, hi := sliceOf(e); lo == 0 && hi == experiment.Buckets {
 		return ""
 	}
-	sum := sha256.Sum256([]byte("layer\x00" + e.Model))
-	return "layer-" + hex.EncodeToString(sum[:8])
+	return hashedSeed("layer", e.Model)
+}
+
+// hashedSeed salts what has a name and no seed of its own.
+func hashedSeed(kind, name string) string {
+	sum := sha256.Sum256([]byte(kind + "\x00" + name))
+	return kind + "-" + hex.EncodeToString(sum[:8])
 }
 
 func (c *compiler) variant(e *Experiment, v *Variant, state experiment.VariantState) *CompiledVariant {

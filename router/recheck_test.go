@@ -18,7 +18,9 @@ type pins struct {
 	fail  error
 	later int
 	gets  int
-	race  *experiment.Pin // what a rival wrote just before the first Put
+	talks map[[8]byte]experiment.Pin // of conversations
+	asked int                        // for one
+	race  *experiment.Pin            // what a rival wrote just before the first Put
 }
 
 func (p *pins) Get(ctx context.Context, _ string, field [8]byte, _ uint16) (experiment.Pin, bool, error) {
@@ -60,7 +62,24 @@ func (p *pins) PutLater(_ string, field [8]byte, _ uint16, pin experiment.Pin) {
 	}
 }
 
-func newPins() *pins { return &pins{m: map[[8]byte]experiment.Pin{}} }
+func (p *pins) GetConversation(ctx context.Context, exp string, field [8]byte, shard uint16) (experiment.Pin, bool, error) {
+	if p.fail != nil {
+		return experiment.Pin{}, false, p.fail
+	}
+	p.asked++
+	pin, ok := p.talks[field]
+	return pin, ok, nil
+}
+
+func (p *pins) PutConversation(_ string, field [8]byte, _ uint16, pin experiment.Pin) {
+	if p.fail == nil {
+		p.talks[field] = pin
+	}
+}
+
+func newPins() *pins {
+	return &pins{m: map[[8]byte]experiment.Pin{}, talks: map[[8]byte]experiment.Pin{}}
+}
 
 func TestPins(t *testing.T) {
 	t.Parallel()
@@ -290,3 +309,7 @@ func (discard) Put(_ context.Context, _ string, _ [8]byte, _ uint16, pin experim
 }
 
 func (discard) PutLater(string, [8]byte, uint16, experiment.Pin) {}
+func (discard) GetConversation(context.Context, string, [8]byte, uint16) (experiment.Pin, bool, error) {
+	return experiment.Pin{}, false, nil
+}
+func (discard) PutConversation(string, [8]byte, uint16, experiment.Pin) {}

@@ -5,13 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"time"
 
 	"sluice/experiment"
 )
-
-// pinBudget bounds one read or write of a pin: later, the table answers.
-const pinBudget = 5 * time.Millisecond
 
 // Notes of a Plan, for x-sluice-note.
 const (
@@ -45,9 +41,16 @@ func (t *Table) Route(ctx context.Context, q *Query, pins Pins) (Plan, error) {
 		return p, nil
 	}
 	p.Experiment = e
+	if e.merges {
+		eq.Session, eq.HasSession = t.session(q)
+	}
+	eq.Unsupervised = q.Unsupervised != nil && q.Unsupervised(e)
 	p.Decision = e.Exp.Decide(&eq)
 	if p.Decision.NeedPin || p.Decision.WritePin != experiment.WriteNone {
-		p.Decision = pinned(ctx, e, eq, p.Decision, pins)
+		p.Decision = pinned(ctx, e, &eq, p.Decision, pins)
+	}
+	if e.finishes {
+		p.Decision = finished(ctx, e, &eq, p.Decision, q, pins)
 	}
 	if p.Note == "" && p.Decision.Note != "" {
 		p.Note = p.Decision.Note
@@ -168,66 +171,4 @@ func (e *CompiledExperiment) index(name string) int {
 		}
 	}
 	return -1
-}
-
-// pinned completes a decision that reads or writes a pin. A store that is away
-// or slow never fails a request: the table answers, provisionally.
-func pinned(ctx context.Context, e *CompiledExperiment, eq experiment.Query, d experiment.Decision, pins Pins) experiment.Decision {
-	if d.NeedPin {
-		eq.Store = experiment.Down
-		if pins != nil {
-			if pin, found, err := getPin(ctx, pins, e.Key, &d.Digest); err == nil {
-				eq.Store, eq.Pin, eq.HasPin = experiment.Up, pin, found
-			}
-		}
-		d = e.Exp.Decide(&eq)
-	}
-	// Twice: what the store answers to a write may itself ask for one (a pin of
-	// a variant that was killed meanwhile).
-	for range 2 {
-		switch d.WritePin {
-		case experiment.WriteAsync:
-			if pins != nil {
-				pins.PutLater(e.Key, d.Digest.Field, d.Digest.Shard, d.Pin)
-			}
-			return d
-		case experiment.WriteSync, experiment.WriteReplace:
-		default:
-			return d
-		}
-		if pins == nil {
-			return d // only after a read, so there are pins; never write into nothing
-		}
-		var expect *experiment.Pin
-		if d.WritePin == experiment.WriteReplace && eq.HasPin {
-			old := eq.Pin
-			expect = &old
-		}
-		stored, err := putPin(ctx, pins, e.Key, &d, expect)
-		switch {
-		case err != nil && d.Reason == experiment.ReasonEvicted:
-			return d // the baseline is right whatever the store knows
-		case err != nil:
-			eq.Store, eq.HasPin = experiment.Down, false
-			return e.Exp.Decide(&eq)
-		case stored == d.Pin:
-			return d
-		}
-		// Somebody was first: theirs is served.
-		eq.Store, eq.HasPin, eq.Pin = experiment.Up, true, stored
-		d = e.Exp.Decide(&eq)
-	}
-	return d
-}
-
-func getPin(ctx context.Context, pins Pins, key string, d *experiment.Digest) (experiment.Pin, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, pinBudget)
-	defer cancel()
-	return pins.Get(ctx, key, d.Field, d.Shard)
-}
-
-func putPin(ctx context.Context, pins Pins, key string, d *experiment.Decision, expect *experiment.Pin) (experiment.Pin, error) {
-	ctx, cancel := context.WithTimeout(ctx, pinBudget)
-	defer cancel()
-	return pins.Put(ctx, key, d.Digest.Field, d.Digest.Shard, d.Pin, expect)
 }

@@ -36,6 +36,7 @@ type table struct {
 	keys        map[[sha256.Size]byte]*Key
 	tenants     map[string]keyTenant // by key id
 	headerAttrs map[string]string    // "header:x-plan" -> "X-Plan", of the targeting rules
+	cuts        bool                 // a variant's streams in flight end
 }
 
 type prefixAlias struct {
@@ -69,6 +70,9 @@ type CompiledExperiment struct {
 	State         experiment.State
 	Checks        wire.Checks // of answers, that its guardrails need beside those that every answer gets
 	stickiness    experiment.Stickiness
+	merges        bool   // a user takes over the session's pin
+	finishes      bool   // switch: conversation
+	cut           []bool // by variant: its streams in flight end; nil: none
 	slice         [2]int
 	sources       []unitSource
 	overrides     []string // OverrideNames as header keys
@@ -100,6 +104,9 @@ type Query struct {
 	Loopback  bool // the peer is on loopback (overrides in auth: none)
 	RequestID string
 	AuthNone  bool
+	// Unsupervised says of an experiment that nobody has led it for longer than
+	// its policy allows; nil: all are led.
+	Unsupervised func(e *CompiledExperiment) bool
 
 	headerAttrs map[string]string // the Table's, for Attr
 }
@@ -142,6 +149,29 @@ type Pins interface {
 	Put(ctx context.Context, exp string, field [8]byte, shard uint16, pin experiment.Pin, expect *experiment.Pin) (experiment.Pin, error)
 	// PutLater queues a Put; it never blocks.
 	PutLater(exp string, field [8]byte, shard uint16, pin experiment.Pin)
+	Conversations
+}
+
+// Conversations remembers for a day what running conversations are served by,
+// for `switch: conversation`. Get must answer as Pins.Get; Put writes over what
+// is there and never blocks.
+type Conversations interface {
+	GetConversation(ctx context.Context, exp string, field [8]byte, shard uint16) (pin experiment.Pin, found bool, err error)
+	PutConversation(exp string, field [8]byte, shard uint16, pin experiment.Pin)
+}
+
+// Cuts reports that streams in flight which v serves for p's experiment end now:
+// it was killed or rolled back that way.
+func (t *Table) Cuts(p *Plan, v *CompiledVariant) bool {
+	if !t.cuts || p.Experiment == nil || v == nil {
+		return false
+	}
+	e := t.experiments[p.Experiment.Key]
+	if e == nil || e.cut == nil {
+		return false
+	}
+	i := e.index(v.Name)
+	return i >= 0 && e.cut[i]
 }
 
 // Live is the current Table: an atomic pointer that only moves forward.

@@ -17,14 +17,7 @@ const sessionHeader = "X-Session-Id"
 // and cookies are believed from keys with the scope identity (or without auth)
 // only; body members of other keys count within that key alone.
 func (t *Table) unit(e *CompiledExperiment, q *Query) (experiment.Unit, bool) {
-	var ns keyTenant
-	if q.Key != nil {
-		var known bool
-		if ns, known = t.tenants[q.Key.ID]; !known {
-			tenant := unitTenant(q.Key.Tenant)
-			ns = keyTenant{tenant, hashed(tenant + "\x00" + q.Key.ID)}
-		}
-	}
+	ns := t.namespace(q)
 	trusted := q.AuthNone || q.Key.HasScope(ScopeIdentity)
 	claimed := ns.own // the namespace of what the caller claims
 	if trusted {
@@ -51,10 +44,7 @@ func (t *Table) unit(e *CompiledExperiment, q *Query) (experiment.Unit, bool) {
 		case fromSafetyIdentifier, fromUser, fromMetadataUser:
 			tenant, id = claimed, bodyID(q, s.kind)
 		case fromSession:
-			typ, id = "session", header(q.Header, sessionHeader)
-			if !present(id) && q.Head != nil {
-				id = q.Head.MetadataSessionID
-			}
+			typ, id = "session", sessionID(q)
 		case fromConversation:
 			typ, tenant, id = "conversation", ns.own, conversation(q)
 		case fromKey:
@@ -67,6 +57,36 @@ func (t *Table) unit(e *CompiledExperiment, q *Query) (experiment.Unit, bool) {
 		}
 	}
 	return experiment.Unit{}, false
+}
+
+// namespace is the key's; all empty without auth.
+func (t *Table) namespace(q *Query) (ns keyTenant) {
+	if q.Key == nil {
+		return ns
+	}
+	ns, known := t.tenants[q.Key.ID]
+	if !known {
+		tenant := unitTenant(q.Key.Tenant)
+		ns = keyTenant{tenant, hashed(tenant + "\x00" + q.Key.ID)}
+	}
+	return ns
+}
+
+func sessionID(q *Query) string {
+	id := header(q.Header, sessionHeader)
+	if !present(id) && q.Head != nil {
+		id = q.Head.MetadataSessionID
+	}
+	return id
+}
+
+// session is the session of a request as a unit, beside its user (merge).
+func (t *Table) session(q *Query) (experiment.Unit, bool) {
+	id := sessionID(q)
+	if !present(id) {
+		return experiment.Unit{}, false
+	}
+	return experiment.Unit{Type: "session", Tenant: t.namespace(q).tenant, ID: id}, true
 }
 
 func bodyID(q *Query, kind sourceKind) string {
