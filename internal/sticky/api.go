@@ -79,7 +79,7 @@ type Options struct {
 	Prefix string
 	Log    *slog.Logger     // slog.Default()
 	Backup PinBackup        // nil: pins have no copy
-	Now    func() time.Time // time.Now; only for times shown to people
+	Now    func() time.Time // time.Now; for times shown to people, and the periods of conversations
 
 	PinBudget time.Duration // bound of Get and Put; 5 ms
 	PinCache  int           // pins remembered for when Redis is away; 100,000

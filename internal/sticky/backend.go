@@ -19,12 +19,13 @@ type unit struct {
 	field [8]byte
 }
 
-// putOp is one first-come write.
+// putOp is one write: first come, or for what is passing the last.
 type putOp struct {
 	unit
 	shard  uint16
 	pin    experiment.Pin
 	expect *experiment.Pin // also written over exactly this pin
+	last   bool            // of a conversation: written over anything, kept for two periods
 }
 
 // putResult is what is stored after a putOp.
@@ -121,9 +122,9 @@ func decodePin(b string) (p experiment.Pin, ok bool) {
 	return p, true
 }
 
-// wins is the put rule: whether p is written over cur.
-func wins(p, cur experiment.Pin, expect *experiment.Pin) bool {
-	return cur.Gen < p.Gen || expect != nil && *expect == cur
+// wins is the put rule: whether op is written over cur.
+func wins(op putOp, cur experiment.Pin) bool {
+	return op.last || cur.Gen < op.pin.Gen || op.expect != nil && *op.expect == cur
 }
 
 // newer orders two copies of one unit's pin for the backup.

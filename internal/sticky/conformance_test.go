@@ -32,6 +32,7 @@ func TestConformance(t *testing.T) {
 				{"PutRaces", testPutRaces},
 				{"PinsAreSeparate", testPinsAreSeparate},
 				{"PutLater", testPutLater},
+				{"Conversations", testConversations},
 				{"DropAndExpirePins", testDropAndExpirePins},
 				{"Publish", testPublish},
 				{"Follow", testFollow},
@@ -190,7 +191,12 @@ func testPutLater(t *testing.T, k kind) {
 	})
 	stores[1].PutLater("later", field(7), 7, pin(2, 1)) // first come
 	eventually(t, "a conflict", func() bool { return conflicts.Load() == 1 })
-	if p, _ := mustGet(t, stores[1], "later", 7); p != pin(1, 1) {
+	// Who was shown both leaves the analysis; the variant stays.
+	both := pin(1, 1)
+	both.Flags = experiment.PinExcluded
+	eventually(t, "the mark", func() bool { p, _ := mustGet(t, stores[0], "later", 7); return p == both })
+	stores[1].PutLater("later", field(7), 7, pin(1, 1))
+	if p, _ := mustGet(t, stores[1], "later", 7); p != both {
 		t.Errorf("the loser reads %+v", p)
 	}
 	if n := stores[1].Stats().Counters[sticky.CountPinConflict]; n != 1 {
@@ -280,10 +286,11 @@ func testRefillOnStart(t *testing.T, k kind) {
 	eventually(t, "up", isUp(s))
 	eventually(t, "the queued pin lost", func() bool { return s.Stats().Counters[sticky.CountPinConflict] == 1 })
 	for i := range 1000 {
-		if p, found := mustGet(t, s, "e", i); !found || p != pin(uint8(i%3), 4) {
+		if p, found := mustGet(t, s, "e", i); !found || p.Variant != uint8(i%3) || p.Gen != 4 {
 			t.Fatalf("unit %d: %+v, %v", i, p, found)
 		}
 	}
+	eventually(t, "the mark of who was shown both", func() bool { p, _ := mustGet(t, s, "e", 1); return p.Flags == experiment.PinExcluded })
 	if _, found := mustGet(t, s, "e", 1001); found {
 		t.Error("found a pin that never was")
 	}

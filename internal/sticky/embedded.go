@@ -103,10 +103,16 @@ func (e *embedded) put(op putOp) putResult {
 	p := e.of(op.exp)
 	if p == nil {
 		p = &embeddedPins{m: map[[8]byte][8]byte{}}
+		if op.last {
+			p.expires = e.now().Add(2 * conversationPeriod)
+			for name := range e.pins {
+				e.of(name) // nobody asks for a period that has passed
+			}
+		}
 		e.pins[op.exp] = p
 	}
 	if b, ok := p.m[op.field]; ok {
-		if cur, _ := decodePin(string(b[:])); !wins(op.pin, cur, op.expect) {
+		if cur, _ := decodePin(string(b[:])); !wins(op, cur) {
 			return putResult{stored: cur}
 		}
 	}

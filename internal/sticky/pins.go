@@ -25,12 +25,12 @@ func (s *Store) Get(ctx context.Context, exp string, field [8]byte, shard uint16
 	}
 	s.breaker.success()
 	if found {
-		s.cache.put(u, cached{pin: pin, life: h.life})
+		s.cacheOf(u).put(u, cached{pin: pin, life: h.life})
 		return pin, true, nil
 	}
 	// Served once, but not stored in this life of the store: it is in the
 	// queue, or was lost with the store before it reached the backup.
-	if c, ok := s.cache.get(u); ok && c.life != h.life {
+	if c, ok := s.cacheOf(u).get(u); ok && c.life != h.life {
 		if !c.queued {
 			s.enqueue(u, shard, c.pin)
 		}
@@ -50,7 +50,7 @@ func (s *Store) Put(ctx context.Context, exp string, field [8]byte, shard uint16
 	}
 	bctx, cancel := context.WithTimeout(ctx, s.o.PinBudget)
 	defer cancel()
-	res, err := s.be.putPins(bctx, []putOp{{u, shard, pin, expect}}, h.epoch)
+	res, err := s.be.putPins(bctx, []putOp{{unit: u, shard: shard, pin: pin, expect: expect}}, h.epoch)
 	if err != nil {
 		s.missed(ctx, err)
 		s.counters.add(CountPinMissed, 1)
@@ -80,23 +80,30 @@ func (s *Store) enqueue(u unit, shard uint16, pin experiment.Pin) {
 		s.counters.add(CountPinDropped, 1)
 		return
 	}
-	if c, ok := s.cache.get(u); !ok || wins(pin, c.pin, nil) || c.pin == pin {
-		s.cache.put(u, cached{pin: pin, queued: true})
+	op := putOp{unit: u, shard: shard, pin: pin, last: ofConversation(u)}
+	if c, ok := s.cacheOf(u).get(u); !ok || op.last || wins(op, c.pin) || c.pin == pin {
+		s.cacheOf(u).put(u, cached{pin: pin, queued: true})
 	}
-	if lost, ok := s.queue.push(putOp{unit: u, shard: shard, pin: pin}); ok {
+	s.push(op)
+}
+
+func (s *Store) push(op putOp) {
+	if lost, ok := s.queue.push(op); ok {
 		s.counters.add(CountPinDropped, 1)
-		s.cache.unqueue(lost.unit) // so that its unit's next request offers it again
+		s.cacheOf(lost.unit).unqueue(lost.unit) // so that its unit's next request offers it again
 	}
 }
 
 // DropPins removes all pins of an experiment here, in the store and in the
 // backup. Other replicas may remember some; a new generation voids those.
 func (s *Store) DropPins(ctx context.Context, exp string) error {
-	if err := s.shared(ctx, func(ctx context.Context) error { return s.be.dropPins(ctx, exp) }); err != nil {
-		return err
+	for _, name := range []string{exp, s.conversationName(exp, 0), s.conversationName(exp, 1)} {
+		if err := s.shared(ctx, func(ctx context.Context) error { return s.be.dropPins(ctx, name) }); err != nil {
+			return err
+		}
+		s.queue.drop(name)
+		s.cacheOf(unit{exp: name}).drop(name)
 	}
-	s.queue.drop(exp)
-	s.cache.drop(exp)
 	if s.backup == nil {
 		return nil
 	}
@@ -118,7 +125,7 @@ func (s *Store) ExpirePins(ctx context.Context, exp string, after time.Duration)
 
 // remembered answers from memory in place of err.
 func (s *Store) remembered(u unit, err error) (experiment.Pin, bool, error) {
-	if c, ok := s.cache.get(u); ok {
+	if c, ok := s.cacheOf(u).get(u); ok {
 		s.counters.add(CountPinCached, 1)
 		return c.pin, true, nil
 	}
@@ -144,8 +151,8 @@ func (s *Store) missed(ctx context.Context, err error) {
 // stored remembers the outcome of writing pin and copies it to the backup. An
 // equal pin that was there may be from our own first try, whose answer was late.
 func (s *Store) stored(u unit, shard uint16, pin experiment.Pin, r putResult, life uint32) {
-	s.cache.put(u, cached{pin: r.stored, life: life})
-	if (r.written || r.stored == pin) && s.backup != nil {
+	s.cacheOf(u).put(u, cached{pin: r.stored, life: life})
+	if (r.written || r.stored == pin) && s.backup != nil && !ofConversation(u) {
 		if !s.backup.add(PinRecord{u.exp, u.field, shard, r.stored}) {
 			s.counters.add(CountBackupDropped, 1)
 		}

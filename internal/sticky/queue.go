@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"sluice/experiment"
 )
 
 // queue holds pins that wait to be written, first in, first out, bounded.
@@ -117,11 +119,21 @@ func (s *Store) flush(batch []putOp, h *health) bool {
 		op := batch[i]
 		s.stored(op.unit, op.shard, op.pin, r, h.life)
 		if !r.written && r.stored.Gen == op.pin.Gen && r.stored.Variant != op.pin.Variant {
-			s.counters.add(CountPinConflict, 1)
-			if s.o.OnConflict != nil {
-				s.o.OnConflict(op.exp, op.field, op.pin, r.stored)
-			}
+			s.conflict(op, r.stored)
 		}
 	}
 	return true
+}
+
+// conflict takes a unit out of the analysis that was shown one variant here and
+// is pinned to another: the pin stays, and says so from now on.
+func (s *Store) conflict(op putOp, stored experiment.Pin) {
+	s.counters.add(CountPinConflict, 1)
+	if s.o.OnConflict != nil {
+		s.o.OnConflict(op.exp, op.field, op.pin, stored)
+	}
+	if flagged := stored; flagged.Flags&experiment.PinExcluded == 0 {
+		flagged.Flags |= experiment.PinExcluded
+		s.push(putOp{unit: op.unit, shard: op.shard, pin: flagged, expect: &stored})
+	}
 }

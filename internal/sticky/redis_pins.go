@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,7 +52,10 @@ func (r *redisBackend) getPin(ctx context.Context, u unit, shard uint16, epoch s
 }
 
 func (r *redisBackend) putArgs(op putOp, epoch string) ([]string, []any) {
-	keys, expect := []string{r.pinKey(op.exp, op.shard)}, ""
+	keys, expect, ttl := []string{r.pinKey(op.exp, op.shard)}, "", r.ttl
+	if op.last {
+		expect, ttl = "*", strconv.Itoa(int(2*conversationPeriod/time.Second))
+	}
 	if op.expect != nil {
 		b := encodePin(*op.expect)
 		expect = string(b[:])
@@ -62,7 +66,7 @@ func (r *redisBackend) putArgs(op putOp, epoch string) ([]string, []any) {
 		keys = append(keys, r.key("pins"))
 	}
 	pin := encodePin(op.pin)
-	return keys, []any{string(op.field[:]), string(pin[:]), expect, epoch, r.ttl}
+	return keys, []any{string(op.field[:]), string(pin[:]), expect, epoch, ttl}
 }
 
 func (r *redisBackend) putPins(ctx context.Context, ops []putOp, epoch string) ([]putResult, error) {

@@ -7,12 +7,12 @@ import "github.com/redis/go-redis/v9"
 // strings they are stored as: Lua prints large numbers rounded.
 
 // scriptPut is the put rule. KEYS: the shard and, but on a cluster, the epoch.
-// ARGV: field, pin, expected pin or "", epoch or "", seconds to live or "0".
+// ARGV: field, pin, expected pin, "" or "*" for any, epoch or "", seconds to live or "0".
 // It answers {1 written, 0 kept, -1 other epoch; the pin stored}.
 var scriptPut = redis.NewScript(`
 if ARGV[4] ~= '' and redis.call('GET', KEYS[2]) ~= ARGV[4] then return {-1, ''} end
 local cur = redis.call('HGET', KEYS[1], ARGV[1])
-if cur and #cur == 8 then
+if cur and #cur == 8 and ARGV[3] ~= '*' then
   local have = string.byte(cur, 2) * 256 + string.byte(cur, 3)
   local new = string.byte(ARGV[2], 2) * 256 + string.byte(ARGV[2], 3)
   if not (have < new or (ARGV[3] ~= '' and cur == ARGV[3])) then return {0, cur} end

@@ -18,7 +18,8 @@ type Store struct {
 	o       Options
 	be      backend
 	log     *slog.Logger
-	cache   *cache
+	cache   *cache // of units
+	turns   *cache // of conversations
 	queue   *queue
 	backup  *backup // waits for Options.Backup; nil without
 	breaker breaker
@@ -67,7 +68,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 func openOn(ctx context.Context, o Options, be backend) *Store {
 	s := &Store{
-		o: o, be: be, log: o.Log, cache: newCache(o.PinCache), queue: newQueue(o.PinQueue),
+		o: o, be: be, log: o.Log, cache: newCache(o.PinCache), turns: newCache(o.PinCache), queue: newQueue(o.PinQueue),
 		nudge: make(chan struct{}, 1), closing: make(chan struct{}), looked: make(chan struct{}),
 		queueDone: make(chan struct{}), backupDone: make(chan struct{}),
 	}
@@ -277,6 +278,8 @@ type pinMethods interface {
 	Get(ctx context.Context, exp string, field [8]byte, shard uint16) (experiment.Pin, bool, error)
 	Put(ctx context.Context, exp string, field [8]byte, shard uint16, pin experiment.Pin, expect *experiment.Pin) (experiment.Pin, error)
 	PutLater(exp string, field [8]byte, shard uint16, pin experiment.Pin)
+	GetConversation(ctx context.Context, exp string, field [8]byte, shard uint16) (experiment.Pin, bool, error)
+	PutConversation(exp string, field [8]byte, shard uint16, pin experiment.Pin)
 }
 
 var _ pinMethods = (*Store)(nil)

@@ -136,3 +136,46 @@ func hashPart(sum hash.Hash, kind byte, p []byte) {
 	sum.Write(head[:])
 	sum.Write(p)
 }
+
+// Answered tells whether the conversation has an answer already: the request
+// carries what a model said, or what came of it, or refers to it.
+func (h *Head) Answered(body []byte) bool {
+	switch h.API {
+	case Chat:
+		return answeredIn(body, h.messages)
+	case Responses:
+		if h.input.end > 0 && body[h.input.start] == '[' && answeredIn(body, h.input) {
+			return true
+		}
+		found := false
+		h.each(body, func(f member) bool {
+			if string(body[f.key.start:f.key.end]) == "previous_response_id" {
+				found = body[f.val.start] == '"' && f.val.end-f.val.start > 2
+			}
+			return true
+		})
+		return found
+	}
+	return false
+}
+
+// answeredIn looks for a turn that is not the caller's: by an assistant or a
+// tool, or in the Responses API an item that has a type but no role, such as a
+// function call.
+func answeredIn(b []byte, list span) bool {
+	if list.end == 0 || b[list.start] != '[' {
+		return false
+	}
+	for a := arrayAt(b, list.start); a.next(); {
+		role, _ := turn(b, a.val)
+		switch {
+		case role.end == 0:
+			if memberOf(b, span{a.val, a.end()}, "type").end > 0 {
+				return true
+			}
+		case !stringIs(b, role.start, role.end, "user") && !isSystem(b, role):
+			return true
+		}
+	}
+	return false
+}

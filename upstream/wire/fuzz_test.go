@@ -75,6 +75,7 @@ func FuzzScan(f *testing.F) {
 		if err == nil {
 			h.Denied(body, []string{"priority"})
 			h.Conversation(body)
+			h.Answered(body)
 		}
 	})
 }
