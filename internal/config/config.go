@@ -26,6 +26,8 @@ type Config struct {
 	Auth      Auth                 `json:"auth" desc:"Who may call the data plane."`
 	Log       Log                  `json:"log" desc:"The process log and the access log."`
 	DataDir   string               `json:"data_dir" desc:"Directory of the last good snapshot; empty: none is kept."`
+	Webhook   Webhook              `json:"webhook" desc:"Who is told what happens to rollouts; nobody without."`
+	Limits    Guardrails           `json:"guardrails" desc:"What guardrails may reach."`
 	Upstreams UpstreamDefaults     `json:"upstream_defaults" desc:"What upstreams have that do not say otherwise."`
 	Resources *router.Document     `json:"resources" desc:"Seeds objects that do not exist yet; never interpolated."`
 
@@ -111,6 +113,20 @@ type Log struct {
 	Access string `json:"access" enum:"stdout,stderr,off" desc:"Where the access log goes, one JSON line a request."`
 }
 
+// Webhook is the one receiver of messages about rollouts.
+type Webhook struct {
+	URL    Secret   `json:"url" desc:"Where messages are POSTed, http or https; empty: nowhere."`
+	Secret string   `json:"secret" desc:"Name of the entry of secrets that messages are signed with; empty: they are not signed."`
+	Format string   `json:"format" enum:"json,slack" desc:"json, or what incoming webhooks of Slack take."`
+	Events []string `json:"events" desc:"What to tell; all without: started, advanced, held, approval_needed, paused, resumed, rolled_back, promoted, completed, killed, srm, budget."`
+	Link   string   `json:"link" desc:"Address under which people reach the UI, for links in messages, such as https://sluice.example.com."`
+}
+
+// Guardrails is what guardrails of experiments may reach.
+type Guardrails struct {
+	Prometheus []string `json:"prometheus" desc:"Base URLs of the Prometheus servers that guardrails may ask; any without."`
+}
+
 // UpstreamDefaults is what holds for upstreams whose document says nothing.
 type UpstreamDefaults struct {
 	Timeouts Timeouts `json:"timeouts" desc:"How long to wait for an upstream; 0s: for ever."`
@@ -139,6 +155,7 @@ func Default() *Config {
 		Storage: Storage{URL: "sqlite:data/sluice.db"},
 		Log:     Log{Format: "json", Level: "info", Access: "stdout"},
 		DataDir: "data",
+		Webhook: Webhook{Format: "json"},
 		Upstreams: UpstreamDefaults{
 			Timeouts: Timeouts{Connect: 2 * time.Second, FirstByte: 10 * time.Minute, BetweenBytes: 2 * time.Minute},
 		},

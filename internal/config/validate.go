@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/experiment/ramp"
 	"sluice/router"
 )
 
@@ -20,6 +21,7 @@ func (c *Config) Validate() error {
 	v.server()
 	v.stores()
 	v.secrets()
+	v.rollouts()
 	v.resources()
 	if c.Admin.BasePath != "" && (!strings.HasPrefix(c.Admin.BasePath, "/") || strings.ContainsAny(c.Admin.BasePath, "?# \\") || strings.Contains(c.Admin.BasePath, "//") || strings.Contains(c.Admin.BasePath, "..")) {
 		v.add("admin.base_path", "want a path such as /sluice")
@@ -190,6 +192,43 @@ func (v *validator) secrets() {
 			v.add(path, "file looks like a secret itself; write the path of a file that holds it")
 		}
 	}
+}
+
+// rollouts checks what rollouts talk to.
+func (v *validator) rollouts() {
+	w := v.c.Webhook
+	if raw := w.URL.Reveal(); raw != "" && !webAddress(raw) {
+		v.add("webhook.url", "not a URL of http or https; write https://hooks.example.com/sluice")
+	}
+	if w.URL == "" && (w.Secret != "" || len(w.Events) > 0) {
+		v.add("webhook.url", "is missing: nothing is sent without it")
+	}
+	if _, ok := v.c.Secrets[w.Secret]; w.Secret != "" && !ok {
+		if literalSecret.MatchString(w.Secret) || strings.HasPrefix(w.Secret, "whsec_") {
+			v.add("webhook.secret", "is the name of an entry of `secrets:`, this looks like the secret itself: put it into a variable or a file and name it there")
+		} else {
+			v.add("webhook.secret", "%s; add secrets: {%s: {env: VARIABLE}}", unknown("secret", w.Secret, slices.Sorted(keysOf(v.c.Secrets))), w.Secret)
+		}
+	}
+	for _, e := range w.Events {
+		if !slices.Contains(ramp.Notices, e) {
+			v.add("webhook.events", "%s", unknown("event", e, ramp.Notices))
+		}
+	}
+	if w.Link != "" && !webAddress(w.Link) {
+		v.add("webhook.link", "%q is no address; write https://sluice.example.com", w.Link)
+	}
+	for _, p := range v.c.Limits.Prometheus {
+		if !webAddress(p) {
+			v.add("guardrails.prometheus", "%q is no base URL; write http://prometheus:9090", p)
+		}
+	}
+}
+
+// webAddress tells a URL of http or https with a host.
+func webAddress(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
 func (v *validator) resources() {

@@ -45,6 +45,14 @@ func TestValidate(t *testing.T) {
 		{"secret with neither", "secrets:\n  a: {}\n", "sluice.yaml:2:6: secrets.a: want exactly one of env and file"},
 		{"secret value as env", "secrets:\n  a: { env: sk-hunter2 }\n", "sluice.yaml:2:6: secrets.a: env is not the name of a variable; a secret may not be written here"},
 		{"secret value as file", "secrets:\n  a: { file: sk-hunter2 }\n", "sluice.yaml:2:6: secrets.a: file looks like a secret itself; write the path of a file that holds it"},
+		{"webhook", "webhook: { url: \"https://hooks.example.com/T/B\", secret: hook, format: slack, events: [paused, rolled_back], link: \"https://s.example.com\" }\nsecrets: { hook: { env: HOOK } }\nguardrails: { prometheus: [\"http://prometheus:9090\"] }\n", ""},
+		{"webhook to a file", "webhook: { url: \"file:///etc/hunter2\" }\n", "sluice.yaml:1:17: webhook.url: not a URL of http or https; write https://hooks.example.com/sluice"},
+		{"webhook without url", "webhook: { events: [paused] }\n", "webhook.url: is missing: nothing is sent without it"},
+		{"webhook event", "webhook: { url: \"http://h\", events: [rolled_bak] }\n", "sluice.yaml:1:37: webhook.events: unknown event `rolled_bak`, did you mean `rolled_back`?"},
+		{"webhook secret unknown", "webhook: { url: \"http://h\", secret: hok }\nsecrets: { hook: { env: HOOK } }\n", "sluice.yaml:1:37: webhook.secret: unknown secret `hok`, did you mean `hook`?; add secrets: {hok: {env: VARIABLE}}"},
+		{"webhook secret itself", "webhook: { url: \"http://h\", secret: whsec_hunter2 }\n", "sluice.yaml:1:37: webhook.secret: is the name of an entry of `secrets:`, this looks like the secret itself: put it into a variable or a file and name it there"},
+		{"webhook link", "webhook: { url: \"http://h\", link: sluice.example.com }\n", `sluice.yaml:1:35: webhook.link: "sluice.example.com" is no address; write https://sluice.example.com`},
+		{"prometheus", "guardrails: { prometheus: [\"prometheus:9090\"] }\n", `sluice.yaml:1:27: guardrails.prometheus: "prometheus:9090" is no base URL; write http://prometheus:9090`},
 		{"base path", "admin: { base_path: sluice }\n", "sluice.yaml:1:21: admin.base_path: want a path such as /sluice"},
 	}
 	for _, tt := range tests {
