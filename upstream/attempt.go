@@ -41,7 +41,8 @@ type call struct {
 
 	judging wire.Judging  // by what the answer is judged
 	content int64         // events with content so far
-	waited  time.Duration // since the exchange's start: from when on the upstream is waited for
+	idle    time.Duration // that the upstream was waited for since then
+	from    time.Duration // since the exchange's start: from when on it is waited for
 
 	entry  entry   // among the calls of the endpoint where it began
 	legs   [2]*leg // that race now; guarded by x.w.mu

@@ -30,19 +30,26 @@ func (c *call) progress(answer bool) {
 	}
 }
 
-// pace tells whether the read at hand had content, and notes how long the
-// upstream was waited for since the one before. What the client took to read is
-// not the upstream's doing.
-func (c *call) pace() (content bool) {
+// pace notes how long the upstream was waited for since it last sent content, at
+// the read at hand. What the client took to read is not the upstream's doing.
+func (c *call) pace() {
+	c.idle += c.waited()
 	n := c.stream.ContentEvents()
 	if n == c.content {
-		return false
+		return
 	}
 	if c.content > 0 {
-		c.att.Gap = max(c.att.Gap, time.Duration(c.x.w.last.Load())-c.waited)
+		c.att.Gap = max(c.att.Gap, c.idle)
 	}
-	c.content = n
-	return true
+	c.content, c.idle = n, 0
+}
+
+// waited is how long it took from the call before to the last touch.
+func (c *call) waited() time.Duration {
+	last := time.Duration(c.x.w.last.Load())
+	d := last - c.from
+	c.from = last
+	return d
 }
 
 // appraise notes what the answer was like, also one that broke off.

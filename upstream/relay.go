@@ -168,7 +168,7 @@ func (c *call) feed(p []byte) (v verdict, over bool) {
 	x.w.mu.Lock()
 	defer x.w.mu.Unlock()
 	out := s.Feed(p)
-	content := c.pace()
+	c.pace()
 	if !x.w.answered {
 		if info, before, failed := s.Error(); failed && before {
 			return c.refused(&refused{info: info, header: c.resp.Fields}), true
@@ -191,9 +191,7 @@ func (c *call) feed(p []byte) (v verdict, over bool) {
 		return verdict{outcome: Canceled, final: true}, true
 	}
 	x.w.touch() // a slow client is not a silent upstream
-	if content {
-		c.waited = time.Duration(x.w.last.Load())
-	}
+	c.waited()
 	if x.res.TTFA == 0 && s.Answered() {
 		x.res.TTFA = x.w.written
 		c.att.TTFA = c.since(x.w.written)
