@@ -43,7 +43,7 @@ func ReplaceDocument(doc *Document, revision int64, now time.Time, next *Documen
 			func(u *Upstream) (*string, *int64) { return &u.Name, &u.UpdatedRevision })
 		d.Models = replaceEach(d, "model/", d.Models, next.Models, o, &report, cloneModel,
 			func(m *Model) (*string, *int64) { return &m.Name, &m.UpdatedRevision })
-		return replaceExperiments(d, revision, next, o, &report)
+		return replaceExperiments(d, revision, now, next, o, &report)
 	})
 	if err != nil {
 		return report, err
@@ -106,7 +106,7 @@ func replaceEach[T any](d *Document, prefix string, cur, next []T, o ApplyOption
 	return out
 }
 
-func replaceExperiments(d *Document, revision int64, next *Document, o ApplyOptions, report *ApplyReport) error {
+func replaceExperiments(d *Document, revision int64, now time.Time, next *Document, o ApplyOptions, report *ApplyReport) error {
 	for _, cur := range slices.Clone(d.Experiments) {
 		if next.Experiment(cur.Key) != nil {
 			continue
@@ -127,10 +127,10 @@ func replaceExperiments(d *Document, revision int64, next *Document, o ApplyOpti
 		cur := d.Experiment(want.Key)
 		if cur == nil {
 			d.raise("experiment/" + want.Key)
-			d.Experiments = append(d.Experiments, restored(want, revision))
+			d.Experiments = append(d.Experiments, restored(want, revision, now))
 			continue
 		}
-		if err := applyExperiment(cur, want, revision, o, report); err != nil {
+		if err := applyExperiment(cur, want, revision, now, o, report); err != nil {
 			return relative2(err, at("/experiments", i))
 		}
 	}
@@ -151,10 +151,13 @@ func relative2(err error, prefix string) error {
 
 // restored is an experiment that another document brings along, with its table
 // and generation if it has them; revisions of elsewhere do not count here.
-func restored(want *Experiment, revision int64) Experiment {
+func restored(want *Experiment, revision int64, now time.Time) Experiment {
 	e := cloneExperiment(*want)
 	e.GenRevision, e.RunsFrom = min(e.GenRevision, revision), min(e.RunsFrom, revision)
 	e.UpdatedRevision = 0
+	if e.RampState != nil {
+		again(e.RampState, revision, now)
+	}
 	if e.Allocation != nil {
 		own, err := ownership(&e)
 		if err != nil || !slices.Equal(own.Counts(len(e.Variants)), weightsOf(&e)) {
@@ -176,7 +179,7 @@ func raisesKilled(cur, want *Experiment) bool {
 	})
 }
 
-func applyExperiment(cur, want *Experiment, revision int64, o ApplyOptions, report *ApplyReport) error {
+func applyExperiment(cur, want *Experiment, revision int64, now time.Time, o ApplyOptions, report *ApplyReport) error {
 	was := cloneExperiment(*cur)
 	// A weight that a killed variant may not have again is drift like the kill,
 	// not a reason to refuse the rest of the document.
@@ -190,15 +193,15 @@ func applyExperiment(cur, want *Experiment, revision int64, o ApplyOptions, repo
 	}
 	if o.Runtime && want.State == StateRolledBack && cur.State != StateRolledBack {
 		// What reduces goes first, and opens what is fixed while running.
-		if err := rollback(cur); err != nil {
+		if err := rollback(cur, now); err != nil {
 			return err
 		}
 	}
-	if err := replaceExperiment(cur, stripped, revision, keep); err != nil {
+	if err := replaceExperiment(cur, stripped, revision, now, replaceOptions{keepWeights: keep, pauseRamp: o.Runtime}); err != nil {
 		return err
 	}
 	if o.Runtime {
-		return applyRuntime(cur, want, revision, o)
+		return applyRuntime(cur, want, revision, now, o)
 	}
 	var drift []string
 	note := func(field string, wants, has any) {
@@ -209,6 +212,7 @@ func applyExperiment(cur, want *Experiment, revision int64, o ApplyOptions, repo
 	if want.State != "" && want.State != cur.State {
 		note("state", want.State, cur.State)
 	}
+	rampDrift(cur.RampState, want.RampState, note)
 	if want.Seed != "" && want.Seed != cur.Seed {
 		note("seed", want.Seed, cur.Seed)
 	}
@@ -231,8 +235,8 @@ func applyExperiment(cur, want *Experiment, revision int64, o ApplyOptions, repo
 }
 
 // applyRuntime brings state and kills to what want says, through the verbs.
-func applyRuntime(cur, want *Experiment, revision int64, o ApplyOptions) error {
-	if err := applyState(cur, want, revision, o); err != nil {
+func applyRuntime(cur, want *Experiment, revision int64, now time.Time, o ApplyOptions) error {
+	if err := applyState(cur, want, revision, now, o); err != nil {
 		return err
 	}
 	for _, v := range want.Variants {
@@ -245,27 +249,27 @@ func applyRuntime(cur, want *Experiment, revision int64, o ApplyOptions) error {
 	return nil
 }
 
-func applyState(cur, want *Experiment, revision int64, o ApplyOptions) error {
+func applyState(cur, want *Experiment, revision int64, now time.Time, o ApplyOptions) error {
 	if want.State == "" || want.State == cur.State {
 		return nil
 	}
 	switch want.State {
 	case StateRunning:
 		if cur.State == StatePaused {
-			return resume(cur)
+			return resume(cur, revision, now)
 		}
 		if cur.State == StateRolledBack && !o.Force {
 			return invalidState(cur, "generation %d was rolled back; to run it again by a document, fix what failed and force it", cur.Generation)
 		}
-		return start(cur, revision)
+		return start(cur, revision, now, o.Force)
 	case StatePaused:
-		return pause(cur)
+		return pause(cur, ReasonPerson)
 	case StateRolledBack:
-		return rollback(cur)
+		return rollback(cur, now)
 	case StateCompleted:
 		return finish(cur)
 	case StatePromoted:
-		return promote(cur, want.Winner)
+		return promote(cur, want.Winner, revision, now)
 	case StateArchived:
 		if err := idle(cur, "archived"); err != nil {
 			return err

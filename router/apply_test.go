@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"sluice/experiment/trial"
 	"strings"
 	"testing"
 
@@ -65,16 +66,33 @@ func TestReplaceDocumentWithARamp(t *testing.T) {
 	t.Parallel()
 	ramp := []string{`"baseline": "control"`, `"baseline": "control", "ramp": {"steps": [1000, 10000]}`}
 	d := doc(t, ramp...)
-	file := parse(t, with(t, append(ramp, `"weight": 1000`, `"weight": 0`, `"weight": 9000`, `"weight": 10000`)...))
+	e := &d.Experiments[0]
+	if e.RampState == nil || e.RampState.Phase != "ready_wait" || e.Variants[1].Weight != 0 {
+		t.Fatalf("an experiment that is written as running begins its ramp: %+v", e.RampState)
+	}
+	file := parse(t, with(t, ramp...))
 	report, err := router.ReplaceDocument(d, 2, t0, file, router.ApplyOptions{})
 	must(t, err)
-	if d.Experiments[0].Variants[1].Weight != 1000 || len(report.Drift) != 1 {
+	e = &d.Experiments[0]
+	if e.Variants[1].Weight != 0 || e.State != "running" || len(report.Drift) != 1 || len(report.Drift[0].Fields) != 2 {
 		t.Errorf("while ramping the weights are the ramp's: %+v", report)
 	}
-	_, err = router.ReplaceDocument(d, 3, t0, file, router.ApplyOptions{Runtime: true})
+	must(t, router.RampStep(d, 3, t0, "chat-v2", 0, trial.Setup{}, nil))
+	saved := parse(t, asJSON(t, d))
+	must(t, router.RampAdvance(d, 4, t0, "chat-v2"))
+	report, err = router.ReplaceDocument(d, 5, t0, saved, router.ApplyOptions{})
 	must(t, err)
-	if d.Experiments[0].Variants[1].Weight != 0 {
-		t.Error("with Runtime they are the file's")
+	e = &d.Experiments[0]
+	if got := strings.Join(report.Drift[0].Fields, "\n"); e.RampState.Step != 1 || !strings.Contains(got, "ramp_state/step: 1 (kept), the document says 0") {
+		t.Errorf("step %d, drift %s", e.RampState.Step, got)
+	}
+	// With Runtime the weights are the file's: the ramp pauses, and as the file
+	// has it running it goes on from there.
+	_, err = router.ReplaceDocument(d, 6, t0, saved, router.ApplyOptions{Runtime: true})
+	must(t, err)
+	e = &d.Experiments[0]
+	if e.Variants[1].Weight != 1000 || e.State != "running" || e.RampState.Step != 0 || e.RampState.Epoch != 6 {
+		t.Errorf("weight %d, %s, %+v", e.Variants[1].Weight, e.State, e.RampState)
 	}
 }
 

@@ -170,6 +170,11 @@ func cloneExperiment(e Experiment) Experiment {
 	if e.Allocation != nil {
 		e.Allocation = &experiment.Allocation{Revision: e.Allocation.Revision, Runs: slices.Clone(e.Allocation.Runs)}
 	}
+	e.RampState = cloneRamp(e.RampState)
+	if m := ptr(e.LastRollback); m != nil {
+		m.Variants = maps.Clone(m.Variants)
+		e.LastRollback = m
+	}
 	e.Ramp, e.Guardrails = slices.Clone(e.Ramp), slices.Clone(e.Guardrails)
 	e.Metrics, e.Shadow = slices.Clone(e.Metrics), slices.Clone(e.Shadow)
 	return e

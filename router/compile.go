@@ -198,6 +198,9 @@ func (c *compiler) experiment(path string, e *Experiment) {
 		c.add(path, "experiment_invalid", err.Error())
 		return
 	}
+	ce.Ramp, ce.Ramped = e.RampState, e.Ramping()
+	ce.Policy, _ = e.Policy()
+	ce.Guardrails, _ = e.Watched() // checked by Validate
 	for i := range e.Variants {
 		ce.Variants = append(ce.Variants, c.variant(e, &e.Variants[i], def.Variants[i].State))
 	}
@@ -249,6 +252,10 @@ func (c *compiler) definition(e *Experiment, ce *CompiledExperiment) (experiment
 	if h := e.Holdout; h != nil {
 		def.HoldoutSeed, def.Holdout = hashedSeed("holdout", h.Name), h.Share
 	}
+	if e.State == StatePromoted && e.Ramping() {
+		def.State = experiment.Running // it bakes: the table decides still
+	}
+	def.Heavy, def.Ramping = heavyUnits(e)
 	var err error
 	if def.Allocation, err = ownership(e); err != nil {
 		return def, err

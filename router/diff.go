@@ -28,7 +28,7 @@ func (l DiffLine) String() string {
 }
 
 // serverMembers are kept by the server and never told as a difference.
-var serverMembers = []string{"allocation", "gen_revision", "runs_from", "updated_revision", "updated_at", "created_at"}
+var serverMembers = []string{"allocation", "gen_revision", "runs_from", "updated_revision", "updated_at", "created_at", "last_rollback"}
 
 // Diff is the semantic difference from a to b, without what the server keeps
 // for itself (revisions, times, allocation). Order of objects and variants is
@@ -82,6 +82,11 @@ func plain(x any) map[string]any {
 	}
 	for _, name := range serverMembers {
 		delete(out, name)
+	}
+	if state, ok := out["ramp_state"].(map[string]any); ok {
+		for _, name := range []string{"setup", "since", "epoch", "heavy"} {
+			delete(state, name)
+		}
 	}
 	if list, ok := out["variants"].([]any); ok {
 		byName := map[string]any{}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/experiment"
+	"sluice/experiment/ramp"
 )
 
 // Document is the one logical configuration document. Its JSON form is what
@@ -159,9 +160,14 @@ type Experiment struct {
 	RunsFrom int64 `json:"runs_from,omitempty"`
 	// Allocation is the ownership table, run-length coded; kept by the server.
 	Allocation *experiment.Allocation `json:"allocation,omitempty"`
-	// Accepted, validated for shape and kept; acted on by the ramp controller to come.
-	Ramp            json.RawMessage `json:"ramp,omitempty"`
-	Guardrails      json.RawMessage `json:"guardrails,omitempty"`
+	// Ramp and Guardrails are what a person wrote: see Policy and Watched.
+	Ramp       json.RawMessage `json:"ramp,omitempty"`
+	Guardrails json.RawMessage `json:"guardrails,omitempty"`
+	// RampState is the ramp's standing, LastRollback what was rolled back last;
+	// both are kept by the server.
+	RampState    *ramp.State   `json:"ramp_state,omitempty"`
+	LastRollback *RollbackMark `json:"last_rollback,omitempty"`
+	// Accepted, validated for shape and kept.
 	Metrics         json.RawMessage `json:"metrics,omitempty"`
 	Shadow          json.RawMessage `json:"shadow,omitempty"`
 	UpdatedRevision int64           `json:"updated_revision,omitempty"`

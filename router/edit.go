@@ -24,6 +24,9 @@ const (
 	CodeInvalidState = "invalid_state"
 	CodeInUse        = "in_use"
 	CodeRuntimeField = "runtime_field"
+	CodeRampActive   = "ramp_active" // a ramp decides it
+	CodeCooldown     = "cooldown"    // rolled back too short a while ago
+	CodeApproval     = "approval"    // a person must approve it
 )
 
 func notFound(kind, name string) error {
@@ -117,6 +120,9 @@ func addExperiment(d *Document, e Experiment) error {
 	if e.Allocation != nil || e.Generation > 1 || e.GenRevision != 0 || e.RunsFrom != 0 || e.Winner != "" {
 		return &EditError{CodeRuntimeField, object, "allocation, generation, gen_revision and winner are kept by the server; leave them out"}
 	}
+	if e.RampState != nil || e.LastRollback != nil {
+		return &EditError{CodeRuntimeField, object, "ramp_state and last_rollback are kept by the server; leave them out"}
+	}
 	e = cloneExperiment(e)
 	for i, v := range e.Variants {
 		e.Variants[i].CutStreams = false
@@ -166,6 +172,9 @@ func removeExperiment(d *Document, key string) {
 func idle(e *Experiment, verb string) error {
 	if e.State == StateRunning || e.State == StatePaused {
 		return invalidState(e, "it is %s; finish it or roll it back before it is %s", e.State, verb)
+	}
+	if e.Ramping() {
+		return rampActive(e, "it bakes; end the bake with :advance, or roll it back, before it is "+verb)
 	}
 	return nil
 }

@@ -25,6 +25,10 @@ func Normalize(doc, prev *Document, revision int64, now time.Time, random func()
 	now = now.UTC().Truncate(time.Millisecond)
 	for i := range doc.Experiments {
 		if err := fillExperiment(&doc.Experiments[i], revision, now, random); err != nil {
+			var edit *EditError
+			if as(err, &edit) {
+				return err
+			}
 			return Problems{{Path: at("/experiments", i), Code: "weights_sum", Message: err.Error()}}
 		}
 	}
@@ -68,6 +72,11 @@ func fillExperiment(e *Experiment, revision int64, now time.Time, random func() 
 	if e.CreatedAt.IsZero() {
 		e.CreatedAt = now
 	}
+	if e.Allocation == nil && e.State == StateRunning && e.RampState == nil {
+		if err := beginRunning(e, revision, now); err != nil {
+			return err
+		}
+	}
 	if e.Allocation == nil {
 		own, err := layout(e, revision)
 		if err != nil {
@@ -76,6 +85,19 @@ func fillExperiment(e *Experiment, revision int64, now time.Time, random func() 
 		e.Allocation = own.Encode()
 	}
 	return nil
+}
+
+// beginRunning is the start of an experiment that is written as running. What
+// Validate will refuse is left to it.
+func beginRunning(e *Experiment, revision int64, now time.Time) error {
+	c, ok := e.Policy()
+	if i, _ := rampVariant(e, &c); !ok || i < 0 || e.variant(e.Baseline) < 0 {
+		return nil
+	}
+	if _, err := layout(e, revision); err != nil {
+		return err
+	}
+	return enterRamp(e, revision, now)
 }
 
 func layout(e *Experiment, revision int64) (*experiment.Ownership, error) {

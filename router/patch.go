@@ -26,7 +26,7 @@ func PatchExperiment(doc *Document, revision int64, now time.Time, key string, p
 		if err != nil {
 			return err
 		}
-		return replaceExperiment(e, *want, revision, false)
+		return replaceExperiment(e, *want, revision, now, replaceOptions{})
 	})
 }
 
@@ -34,7 +34,7 @@ func PatchExperiment(doc *Document, revision int64, now time.Time, key string, p
 // without what the server keeps.
 func patchBase(e *Experiment) Experiment {
 	base := *e
-	base.Allocation = nil
+	base.Allocation, base.RampState, base.LastRollback = nil, nil, nil
 	return base
 }
 

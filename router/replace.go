@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"sluice/experiment"
 )
@@ -13,8 +14,8 @@ import (
 // replaceExperiment gives cur what want says, but for what the server keeps:
 // key, seed, generation, state, winner, kills, ownership table, times.
 // Variants keep their numbers (pins and the table refer to them), so want's
-// order is not taken over. keepWeights leaves the weights to the ramp.
-func replaceExperiment(cur *Experiment, want Experiment, revision int64, keepWeights bool) error {
+// order is not taken over.
+func replaceExperiment(cur *Experiment, want Experiment, revision int64, now time.Time, o replaceOptions) error {
 	want = cloneExperiment(want)
 	want.Kind = cmp.Or(want.Kind, cur.Kind)
 	if want.Hash == "sha256" {
@@ -44,10 +45,16 @@ func replaceExperiment(cur *Experiment, want Experiment, revision int64, keepWei
 	next.Generation, next.GenRevision, next.RunsFrom = cur.Generation, cur.GenRevision, cur.RunsFrom
 	next.CreatedAt, next.UpdatedAt, next.UpdatedRevision = cur.CreatedAt, cur.UpdatedAt, cur.UpdatedRevision
 	next.Allocation, next.Variants = cur.Allocation, variants
-	if keepWeights && len(gone) == 0 && len(variants) == len(cur.Variants) {
+	next.RampState, next.LastRollback = cloneRamp(cur.RampState), cur.LastRollback
+	if err := replaceRamp(cur, &next, revision, now); err != nil {
+		return err
+	}
+	if o.keepWeights && len(gone) == 0 && len(variants) == len(cur.Variants) {
 		for i := range next.Variants {
 			next.Variants[i].Weight = cur.Variants[i].Weight
 		}
+	} else if err := weighRamp(cur, &next, gone, o.pauseRamp); err != nil {
+		return err
 	} else if err := moveAligned(cur, &next, gone, revision); err != nil {
 		return err
 	}
@@ -226,6 +233,8 @@ var runtimeMembers = map[string]string{
 	"allocation":       "use PUT …/weights",
 	"revision":         "the server counts it; send it as If-Match",
 	"updated_revision": "the server counts it; send it as If-Match",
+	"ramp_state":       "use :start, :advance, :approve, :pause, :resume or :rollback",
+	"last_rollback":    "the server keeps it",
 	"created_at":       "the server keeps it",
 	"updated_at":       "the server keeps it",
 }

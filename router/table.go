@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"sluice/experiment"
+	"sluice/experiment/guardrail"
+	"sluice/experiment/ramp"
 	"sluice/metrics"
 	"sluice/upstream"
 	"sluice/upstream/wire"
@@ -67,7 +69,11 @@ type CompiledExperiment struct {
 	Baseline      int
 	OverrideNames []string // lower-case header names, x-sluice-variant first
 	Generation    int
-	State         experiment.State
+	State         experiment.State // while a winner bakes: Running
+	Ramp          *ramp.State      // as the document has it, nil without one
+	Ramped        bool             // it is on: waiting, growing, resting or baking
+	Policy        ramp.Config      // of the ramp; the defaults without one
+	Guardrails    []guardrail.Config
 	Checks        wire.Checks // of answers, that its guardrails need beside those that every answer gets
 	stickiness    experiment.Stickiness
 	merges        bool   // a user takes over the session's pin

@@ -75,11 +75,6 @@ func (c *checker) segments(path string, e *Experiment) {
 
 // Members of the parts that a later controller acts on: enough to catch a typo.
 var (
-	rampKeys = words(`steps min_duration max_duration min_units bake no_data_after stale_after cooldown shadow ready
-		alpha_false_rollback alpha_pass trial holdback_percent max_weight pace rollback on_unsupervised restarts slo
-		preflight approve phase`)
-	guardrailKeys = words(`metric name source url query max on_breach threshold tolerate_ratio pass_ratio max_rate ok_rate
-		min_effect_rate action max_lift require restarts window direction`)
 	metricKeys = words(`name type direction role primary secondary numerator denominator window attribution_window
 		min_units unit description source metric`)
 	shadowKeys = words(`variant upstream percent sample max_per_minute budget_usd_per_day max_in_flight mode compare`)
@@ -94,9 +89,8 @@ func words(s string) map[string]bool {
 }
 
 func (c *checker) raws(path string, e *Experiment) {
-	c.rawObject(path+"/ramp", e.Ramp, rampKeys)
+	c.ramp(path, e)
 	c.rawObject(path+"/shadow", e.Shadow, shadowKeys)
-	c.rawList(path+"/guardrails", e.Guardrails, guardrailKeys)
 	if raw := bytes.TrimSpace(e.Metrics); len(raw) > 0 && raw[0] == '{' {
 		// {"thumbs": {...}} is the same as [{"name": "thumbs", ...}].
 		var byName map[string]json.RawMessage

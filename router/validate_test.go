@@ -320,7 +320,7 @@ func TestDocumentRoundTrip(t *testing.T) {
 func TestCloneIsDeep(t *testing.T) {
 	t.Parallel()
 	d := doc(t, `"price": {"input"`, `"timeouts": {"connect": "2s"}, "deny_fields": ["a"], "headers": {"request": ["x-a"]}, "price": {"input"`,
-		`"baseline": "control"`, `"baseline": "control", "slice": [0, 10000], "targeting": [{"attr": "tenant", "op": "in", "values": ["a"]}], "ramp": {"steps": [1]}`)
+		`"baseline": "control"`, `"baseline": "control", "slice": [0, 10000], "targeting": [{"attr": "tenant", "op": "in", "values": ["a"]}], "ramp": {"steps": [100], "max_weight": 100}`)
 	before := asJSON(t, d)
 	s := &router.Snapshot{Document: *d, Keys: []router.Key{{ID: "k", Tags: map[string]string{"a": "b"}, Scopes: []string{"identity"}}}}
 	beforeS := asJSON(t, s)

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -9,12 +10,24 @@ import (
 // Start runs an experiment. From draft it begins the first generation; from
 // rolled_back, completed and promoted a new one: kills are cleared, pins of
 // before count no more, and the ownership table is kept, so that the same users
-// get the same variants again.
+// get the same variants again. A ramp begins in ready_wait, with nobody on the
+// variant that grows. What was rolled back is not started again before the
+// ramp's cooldown (code cooldown).
 func Start(doc *Document, revision int64, now time.Time, key string) error {
-	return editExperiment(doc, revision, now, key, func(e *Experiment) error { return start(e, revision) })
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error { return start(e, revision, now, false) })
 }
 
-func start(e *Experiment, revision int64) error {
+// StartAnyway is Start without waiting for a cooldown.
+func StartAnyway(doc *Document, revision int64, now time.Time, key string) error {
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error { return start(e, revision, now, true) })
+}
+
+func start(e *Experiment, revision int64, now time.Time, force bool) error {
+	if left := cooling(e, now); left > 0 && !force {
+		return &EditError{CodeCooldown, "experiment/" + e.Key, fmt.Sprintf(
+			"it was rolled back, and the same variant may be started again in %s; change the variant (its version, model, upstream, params or prompt), or force it with a reason",
+			max(time.Second, left.Round(time.Second)))}
+	}
 	switch e.State {
 	case StateDraft:
 		// No unit was ever pinned: nothing that was edited until now is contested.
@@ -34,8 +47,8 @@ func start(e *Experiment, revision int64) error {
 	default:
 		return invalidState(e, "it is %s and cannot be started; create a new experiment", e.State)
 	}
-	e.State, e.RunsFrom = StateRunning, 0
-	return nil
+	e.State, e.RunsFrom, e.LastRollback = StateRunning, 0, nil
+	return enterRamp(e, revision, now)
 }
 
 func newGeneration(e *Experiment, revision int64) error {
@@ -50,41 +63,57 @@ func newGeneration(e *Experiment, revision int64) error {
 // Pause freezes the ramp (canary) or enrolment (ab); assigned units stay.
 // Pausing a paused experiment changes nothing.
 func Pause(doc *Document, revision int64, now time.Time, key string) error {
-	return reduce(doc, revision, now, key, pause)
+	return RampPause(doc, revision, now, key, ReasonPerson)
 }
 
-func pause(e *Experiment) error {
-	if e.State != StateRunning && e.State != StatePaused {
+func pause(e *Experiment, code string) error {
+	switch e.State {
+	case StatePaused:
+		return nil
+	case StateRunning:
+	default:
 		return invalidState(e, "it is %s; only a running experiment can be paused", e.State)
+	}
+	if e.Ramping() {
+		e.RampState.Reason = code
 	}
 	e.State = StatePaused
 	return nil
 }
 
-// Resume runs a paused experiment again within its generation. Resuming a
-// running experiment changes nothing.
+// Resume runs a paused experiment again within its generation; its ramp goes on
+// from the weight that it has. Resuming a running experiment changes nothing.
 func Resume(doc *Document, revision int64, now time.Time, key string) error {
-	return editExperiment(doc, revision, now, key, resume)
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error { return resume(e, revision, now) })
 }
 
-func resume(e *Experiment) error {
-	if e.State != StatePaused && e.State != StateRunning {
+func resume(e *Experiment, revision int64, now time.Time) error {
+	switch e.State {
+	case StateRunning:
+		return nil
+	case StatePaused:
+	default:
 		return invalidState(e, "it is %s; only a paused experiment can be resumed, start it instead", e.State)
 	}
 	e.State = StateRunning
+	resumeRamp(e, revision, now)
 	return nil
 }
 
 // Rollback sends everybody to the baseline and keeps the weights for a later
 // start. It is legal from every state but completed and archived, and idempotent.
 func Rollback(doc *Document, revision int64, now time.Time, key string) error {
-	return reduce(doc, revision, now, key, rollback)
+	return reduce(doc, revision, now, key, func(e *Experiment) error { return rollback(e, now) })
 }
 
-func rollback(e *Experiment) error {
+func rollback(e *Experiment, now time.Time) error {
 	if e.State == StateCompleted || e.State == StateArchived {
 		return invalidState(e, "it is %s: the baseline serves already", e.State)
 	}
+	if e.State == StateRunning || e.State == StatePaused || e.State == StatePromoted {
+		mark(e, now)
+	}
+	endRamp(e, ReasonRolledBack)
 	e.State, e.Winner = StateRolledBack, ""
 	return nil
 }
@@ -106,6 +135,17 @@ func kill(e *Experiment, variant string) error {
 		return invalidState(e, "it is %s: no variant but the baseline serves, so there is nothing to kill; set the weight to 0", e.State)
 	}
 	e.Variants[i].State = VariantKilled
+	if !e.Ramping() || e.RampState.Variant != variant {
+		return nil
+	}
+	// Nothing grows any more. Other treatments go on being watched.
+	endRamp(e, ReasonKilled)
+	for _, v := range e.Variants {
+		if v.Name != e.Baseline && v.State != VariantKilled && v.Weight > 0 {
+			e.RampState = nil
+			break
+		}
+	}
 	return nil
 }
 
@@ -118,7 +158,7 @@ func Stop(doc *Document, revision int64, now time.Time, k KillEntry) error {
 		return nil
 	}
 	return reduce(doc, revision, now, k.Experiment, func(e *Experiment) error {
-		err := stop(e, k)
+		err := stop(e, k, now)
 		if err == nil && k.CutStreams {
 			cutStreams(e, k.Variant)
 		}
@@ -126,9 +166,9 @@ func Stop(doc *Document, revision int64, now time.Time, k KillEntry) error {
 	})
 }
 
-func stop(e *Experiment, k KillEntry) error {
+func stop(e *Experiment, k KillEntry, now time.Time) error {
 	if k.Variant == everyVariant {
-		return rollback(e)
+		return rollback(e, now)
 	}
 	if e.State == StateRolledBack {
 		e.Variants[e.variant(k.Variant)].State = VariantKilled
@@ -173,12 +213,13 @@ func (d *Document) Lacks(k KillEntry) bool {
 }
 
 // Promote makes variant serve everybody; the weights are kept for a rollback.
-// Idempotent for the same winner.
+// The variant of a ramp goes to its last step and bakes there, as if its steps
+// had passed. Idempotent for the same winner.
 func Promote(doc *Document, revision int64, now time.Time, key, variant string) error {
-	return editExperiment(doc, revision, now, key, func(e *Experiment) error { return promote(e, variant) })
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error { return promote(e, variant, revision, now) })
 }
 
-func promote(e *Experiment, variant string) error {
+func promote(e *Experiment, variant string, revision int64, now time.Time) error {
 	i := e.variant(variant)
 	switch {
 	case i < 0:
@@ -192,6 +233,12 @@ func promote(e *Experiment, variant string) error {
 	case e.Variants[i].Weight == 0 && variant != e.Baseline:
 		return invalidState(e, "%q has weight 0, so nobody has tried it; give it weight before it is promoted", variant)
 	}
+	if e.Ramping() && e.RampState.Variant == variant {
+		if c, _ := e.Policy(); c.Bake > 0 {
+			return bake(e, i, revision, now)
+		}
+	}
+	endRamp(e, ReasonPromoted)
 	e.State, e.Winner = StatePromoted, variant
 	return nil
 }
@@ -205,6 +252,10 @@ func finish(e *Experiment) error {
 	switch e.State {
 	case StateCompleted:
 	case StateRunning, StatePaused:
+		if e.State == StateRunning && e.Ramping() {
+			return rampActive(e, "a ramp is on; pause it before it is finished, roll it back, or promote its variant")
+		}
+		endRamp(e, ReasonFinished)
 		e.State = StateCompleted
 	default:
 		return invalidState(e, "it is %s; only a running or paused experiment can be finished", e.State)

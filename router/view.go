@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/experiment"
+	"sluice/experiment/ramp"
 )
 
 // ExperimentView is an experiment as the admin API shows it (design.md section 10).
@@ -32,6 +33,8 @@ type ExperimentView struct {
 	OverrideNames []string             `json:"override_headers,omitempty"`
 	Ramp          json.RawMessage      `json:"ramp"`
 	Guardrails    json.RawMessage      `json:"guardrails"`
+	RampState     *ramp.State          `json:"ramp_state,omitempty"` // where the ramp is
+	LastRollback  *RollbackMark        `json:"last_rollback,omitempty"`
 	Metrics       json.RawMessage      `json:"metrics"`
 	Shadow        json.RawMessage      `json:"shadow"`
 	CreatedAt     time.Time            `json:"created_at"`
@@ -67,7 +70,7 @@ func View(e *Experiment, revision int64) ExperimentView {
 		Stickiness: e.Stickiness, Switch: or(e.Switch, SwitchRequest), Merge: e.Merge, BlockBelow: e.BlockBelow, Holdout: e.Holdout,
 		Winner: e.Winner, Variants: make([]VariantView, 0, len(e.Variants)),
 		Targeting: e.Targeting, Fixed: e.Fixed, Slice: e.Slice, OverrideNames: e.OverrideNames,
-		Ramp: e.Ramp, Guardrails: e.Guardrails, Metrics: e.Metrics, Shadow: e.Shadow,
+		Ramp: e.Ramp, Guardrails: e.Guardrails, RampState: e.RampState, LastRollback: e.LastRollback, Metrics: e.Metrics, Shadow: e.Shadow,
 		CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
 	}
 	if v.Targeting == nil {

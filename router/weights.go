@@ -28,10 +28,24 @@ type Move struct {
 // SetWeights sets the weights (basis points) of every variant, moving as few
 // buckets as the change needs: half the sum of the differences. A killed
 // variant's weight is the tombstone of its buckets; it may stay or fall, never rise.
+//
+// While a ramp is on it decides the weights (code ramp_active): a person may
+// lower treatments, and with pauseRamp do anything; both pause the ramp.
 func SetWeights(doc *Document, revision int64, now time.Time, key string, weights map[string]int) error {
+	return ChangeWeights(doc, revision, now, key, weights, false)
+}
+
+// ChangeWeights is SetWeights with a say in whether a ramp pauses for it.
+func ChangeWeights(doc *Document, revision int64, now time.Time, key string, weights map[string]int, pauseRamp bool) error {
 	return editExperiment(doc, revision, now, key, func(e *Experiment) error {
 		w, err := newWeights(e, weights)
 		if err != nil {
+			return err
+		}
+		if err := capped(e, w, func(i int) string { return at("/weights", e.Variants[i].Name) }); err != nil {
+			return err
+		}
+		if err := yieldRamp(e, w, pauseRamp); err != nil {
 			return err
 		}
 		return moveWeights(e, w, revision)

@@ -30,7 +30,9 @@ type State struct {
 	Step    int       `json:"step"`    // index in Steps; -1 in ready_wait
 	Since   time.Time `json:"since"`   // the step or phase began
 	Epoch   int64     `json:"epoch"`   // revision at which it began
-	// Setup is what is counted in the step, the same on every replica.
+	// Setup is what is counted in the step, the same on every replica. Without
+	// thresholds nothing is counted yet: a person took the step or the guardrails
+	// changed, and the leader has to fix it (router.RampSetup).
 	Setup    trial.Setup `json:"setup"`
 	Reason   string      `json:"reason,omitempty"`   // code of holding or of the pause
 	Approved int         `json:"approved,omitempty"` // highest step index that a person approved; the start approves 0
