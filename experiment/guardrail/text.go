@@ -49,6 +49,8 @@ func (v *Verdict) rateText() string {
 		return fmt.Sprintf("worse, but %s bad trials are too few to act on, %s are needed", group(v.Canary.K), group(v.NeedBadTrials))
 	case FewBadUnits:
 		return fmt.Sprintf("worse, but all bad trials are of %s users, %s are needed", group(int64(v.BadUnits)), group(v.NeedBadUnits))
+	case OneUnit:
+		return "worse, but without the one user with the most bad trials it would not be"
 	case SmallEffect:
 		return fmt.Sprintf("more than %s times the baseline, but less than the %s that matter", num(v.Bound.TolerateRatio), percent(v.Bound.MinEffectRate))
 	case AsBaseline:

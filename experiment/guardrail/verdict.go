@@ -1,5 +1,7 @@
 package guardrail
 
+import "math"
+
 // Decision is what the evidence says.
 type Decision string
 
@@ -29,6 +31,7 @@ const (
 	NotComparable     Code = "not_comparable"     // the canary's servers carry more than twice the load
 	FewBadTrials      Code = "few_bad_trials"     // bad enough, but too few trials to act on
 	FewBadUnits       Code = "few_bad_units"      // bad enough, but one or two units make it
+	OneUnit           Code = "one_unit"           // bad enough, but without its worst unit it would not be
 	SmallEffect       Code = "small_effect"       // worse, but below min_effect_rate
 	AsBaseline        Code = "as_baseline"        // above max_rate, as is the baseline
 	FewUnits          Code = "few_units"          // good enough, but too few units say so
@@ -151,6 +154,27 @@ func (t *Test) Verdict(s *State, c Conditions) Verdict {
 		v.Note = LightLoad
 	}
 	return v
+}
+
+// Without is s as if so many of the canary's bad trials, those of one unit, had
+// not been: what a FAIL must survive, for the trials of one user are not
+// independent. The relative process is corrected at the exposures of all ticks
+// together.
+func (t *Test) Without(s *State, bad int64) State {
+	out := *s
+	bad = min(max(bad, 0), out.Canary.K)
+	nc, nb := t.exposed(out.Canary), t.exposed(out.Baseline)
+	if nc > 0 && nb > 0 {
+		at := float64(t.TolerateRatio*nc) + nb
+		for i, g := range psi {
+			out.FailRel[i] -= float64(bad) * (lnPsi[i] + math.Log(at/(float64(g*t.TolerateRatio*nc)+nb)))
+		}
+	}
+	for _, c := range []*Counts{&out.Canary, &out.SoundCanary} {
+		n := min(bad, c.K)
+		c.K, c.N, c.Started = c.K-n, c.N-n, max(c.Started-n, 0)
+	}
+	return out
 }
 
 // exposed is the denominator of a FAIL.

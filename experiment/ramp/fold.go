@@ -194,12 +194,56 @@ func (j *Judge) track(tr *Track, g int, canary, base *trial.ArmTick, at int64, s
 		tr.flush(test) // what was counted before counts
 		_ = test.Add(&tr.Step, &guardrail.Tick{At: at, Suspended: true})
 	case test != nil:
+		tr.blame(bad(canary, g))
 		tr.wait(test, &guardrail.Tick{At: at, Canary: counts(canary, g), Baseline: counts(base, g),
 			Units: firsts(canary.Units, test.MinPassUnits), BadUnits: bad(canary, g)}, j.Since)
 	case j.means[g] != nil && !suspended:
 		tr.Canary = merge(tr.Canary, sums(canary, g))
 		tr.Baseline = merge(tr.Baseline, sums(base, g))
 	}
+}
+
+// maxBlame bounds the units that a track counts.
+const maxBlame = 32
+
+// blame counts who had bad trials; with too many, the one with the least makes
+// room and passes its count on (Metwally and others, "Efficient computation of
+// frequent and top-k elements in data streams", 2005), so that the worst is there
+// and never counted too low.
+func (tr *Track) blame(units []uint64) {
+	for _, u := range units {
+		tr.Blamed++
+		at, least := -1, 0
+		for i := range tr.Blame {
+			if tr.Blame[i].Unit == u {
+				at = i
+				break
+			}
+			if tr.Blame[i].N < tr.Blame[least].N {
+				least = i
+			}
+		}
+		switch {
+		case at >= 0:
+			tr.Blame[at].N++
+		case len(tr.Blame) < maxBlame:
+			tr.Blame = append(tr.Blame, Blame{u, 1})
+		default:
+			tr.Blame[least] = Blame{u, tr.Blame[least].N + 1}
+		}
+	}
+}
+
+// worst is about how many of k bad trials are of the unit with the most.
+func (tr *Track) worst(k int64) int64 {
+	most := int64(0)
+	for _, b := range tr.Blame {
+		most = max(most, b.N)
+	}
+	if tr.Blamed == 0 {
+		return 0
+	}
+	return int64(math.Ceil(float64(k) * float64(most) / float64(tr.Blamed)))
 }
 
 func counts(a *trial.ArmTick, g int) guardrail.Counts {

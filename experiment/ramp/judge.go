@@ -140,8 +140,17 @@ type Track struct {
 	LateFrom int64            `json:"late_from,omitempty"` // Unix ms
 	Waiting  *guardrail.Tick  `json:"waiting,omitempty"`   // counts that are not compared yet
 
+	Blame  []Blame `json:"blame,omitempty"`  // the canary's units with the most bad trials
+	Blamed int64   `json:"blamed,omitempty"` // of all units
+
 	Canary   []trial.Sum `json:"canary,omitempty"` // a mean's, ascending by group
 	Baseline []trial.Sum `json:"baseline,omitempty"`
+}
+
+// Blame is how often a unit was named for bad trials, at least once a tick.
+type Blame struct {
+	Unit uint64 `json:"u"`
+	N    int64  `json:"n"`
 }
 
 // Begin is the evidence with which the epoch begins: nothing, but for the units

@@ -81,7 +81,7 @@ func (j *Judge) verdict(e *Evidence, v, g int, load float64, readings Readings) 
 	c, tr := guardrail.Conditions{Load: load}, &e.Tracks[v][g]
 	switch {
 	case j.rates[g] != nil:
-		verdict := j.rates[g].Verdict(&tr.Step, c)
+		verdict := alone(j.rates[g], &tr.Step, tr, c)
 		if late, ok := j.late(tr, g, c); ok && verdict.Decision != guardrail.Fail {
 			return late
 		}
@@ -94,6 +94,21 @@ func (j *Judge) verdict(e *Evidence, v, g int, load float64, readings Readings) 
 		value, known = readings(j.Variants[v], &j.Guardrails[g])
 	}
 	return j.Guardrails[g].Read(value, known)
+}
+
+// alone is the verdict of a test, where a FAIL must stand without the unit that
+// has the most bad trials: a user whose app breaks in the middle of a step is no
+// fault of the variant that it is on, however often it calls.
+func alone(test *guardrail.Test, s *guardrail.State, tr *Track, c guardrail.Conditions) guardrail.Verdict {
+	v := test.Verdict(s, c)
+	if v.Decision != guardrail.Fail {
+		return v
+	}
+	without := test.Without(s, tr.worst(s.Canary.K))
+	if w := test.Verdict(&without, c); w.Decision != guardrail.Fail {
+		v.Decision, v.Code = guardrail.Open, guardrail.OneUnit
+	}
+	return v
 }
 
 // late is the verdict of the newest part of a long epoch, if that is a FAIL.
@@ -109,7 +124,7 @@ func (j *Judge) late(tr *Track, g int, c guardrail.Conditions) (guardrail.Verdic
 	if err != nil {
 		return guardrail.Verdict{}, false
 	}
-	v := test.Verdict(tr.Late, c)
+	v := alone(test, tr.Late, tr, c)
 	return v, v.Decision == guardrail.Fail
 }
 
