@@ -126,6 +126,10 @@ type Input struct {
 	// is slow; asked in ready_wait, for a step fixes it before it begins.
 	Unmeasured int `json:"unmeasured,omitempty"`
 
+	// Newcomers is the share of the baseline's requests that are of units not seen
+	// before; asked in ready_wait, where it is learnt who fails anyway.
+	Newcomers float64 `json:"newcomers,omitempty"`
+
 	BaselineUnhealthy bool        `json:"baseline_unhealthy,omitempty"`
 	SRM               SRM         `json:"srm,omitzero"`
 	HardFail          []Trip      `json:"hard_fail,omitempty"`
@@ -283,6 +287,8 @@ func (in *Input) following() Decision {
 // start leaves ready_wait.
 func (in *Input) start() Decision {
 	switch {
+	case in.BaselineUnhealthy:
+		return hold(CodeBaselineUnhealthy, "the start waits: the baseline itself fails")
 	case !in.Preflight.OK:
 		return hold(CodePreflight, "preflight: "+or(in.Preflight.Text, "it has not passed yet"))
 	case !in.Ready.OK:
@@ -294,12 +300,22 @@ func (in *Input) start() Decision {
 	if n := in.Unmeasured; n > 0 {
 		return hold(CodeUnmeasured, fmt.Sprintf("what is slow is not known yet: it takes %d more answers of the baseline, or a threshold in the guardrail", n))
 	}
+	// A user whose app fails on the baseline too is no witness against the
+	// variant, if that is known before: rolled out blindly, one of five healthy
+	// variants was rolled back in simulation.
+	if least := in.Config.MinDuration; in.Newcomers > fewNewcomers && in.Elapsed.D() < least {
+		return hold(CodeUnmeasured, fmt.Sprintf("learning whose requests fail anyway: %s %% of the last minute's are of users not seen before; it begins at %s %%, or after min_duration, %s",
+			digits(100*in.Newcomers), digits(100*fewNewcomers), span(least)))
+	}
 	if len(in.Steps) == 0 {
 		return hold(CodeNotReady, "the steps are not sized yet: steps: auto waits for traffic")
 	}
 	return Decision{Action: Advance, Code: CodeReady, Variant: in.ramping(),
 		Text: fmt.Sprintf("ready: %s begins with %s", in.ramping(), percent(in.Steps[0].Weight))}
 }
+
+// fewNewcomers is the share of unknown units with which a rollout may begin.
+const fewNewcomers = 0.03
 
 func (in *Input) notReady() Decision {
 	why := or(in.Ready.Text, "its servers do not answer the probes")

@@ -146,9 +146,11 @@ func (j *Judge) arm(e *Evidence, v int, t *trial.ArmTick, at int64) {
 		*s = Slot{Index: at / 10_000}
 	}
 	s.N += t.Started
+	before := a.Units.Count()
 	for _, u := range t.Units {
 		a.Units.Add(u)
 	}
+	s.New += int64(a.Units.Count() - before)
 	for _, c := range t.Counts {
 		if c.N > 0 {
 			a.Newest = max(a.Newest, at)

@@ -109,6 +109,7 @@ type Load struct {
 type Slot struct {
 	Index int64 `json:"i"` // Unix ms / 10,000
 	N     int64 `json:"n"`
+	New   int64 `json:"new,omitempty"` // units that were not seen before in the epoch
 }
 
 // Mark is how far a replica's ticks were folded.

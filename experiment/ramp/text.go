@@ -3,6 +3,7 @@ package ramp
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,8 +37,10 @@ func WhyNot(in *Input) []string {
 		out = append(out, in.notReady().Text)
 	}
 	if in.Phase == ReadyWait {
-		add(len(in.Steps) == 0, "the steps are not sized yet: steps: auto waits for traffic")
-		return append(out, in.gateTexts(0)...)
+		if d := in.start(); d.Action == Hold && !slices.Contains(out, d.Text) {
+			out = append(out, d.Text)
+		}
+		return out
 	}
 	if in.Phase == "" {
 		return out

@@ -43,6 +43,7 @@ func (j *Judge) Fill(in *Input, e *Evidence, now int64, readings Readings) {
 	}
 	in.SRM = j.SRM(e)
 	in.Unmeasured = e.Profile.Lacks(j.Guardrails)
+	in.Newcomers = e.newcomers(j.Baseline)
 }
 
 // Estimate adds to what Fill filled in how much the open guardrails still want:
@@ -198,6 +199,25 @@ func (j *Judge) SRM(e *Evidence) SRM {
 	s.Text = strings.Join(parts, "; ") + fmt.Sprintf(" (e-value %s, alarm at %s)", evalue(s.LogE), group(stats.SRMAlarm))
 	return s
 }
+
+// newcomers is the share of v's requests of the last minute that were of units
+// not seen before in the epoch; 1 with too few to tell.
+func (e *Evidence) newcomers(v int) float64 {
+	var n, fresh int64
+	newest := e.Newest / 10_000
+	for _, s := range e.Arms[v].Recent {
+		if s.Index > newest-int64(len(e.Arms[v].Recent)) && s.Index <= newest {
+			n, fresh = n+s.N, fresh+s.New
+		}
+	}
+	if n < fewRequests {
+		return 1
+	}
+	return float64(fresh) / float64(n)
+}
+
+// fewRequests of a minute say nothing about who comes.
+const fewRequests = 100
 
 // Rate is how many requests a second began on v in the last minute.
 func (e *Evidence) Rate(v int) float64 {
