@@ -29,7 +29,7 @@ func (x *exchange) event() metrics.Event {
 	if !x.began.IsZero() {
 		ev.Overhead = x.began.Sub(x.start) - x.reading
 	}
-	ev.RetryCount = x.retries()
+	ev.RetryCount = retryCount(x.r.Header)
 	if x.key != nil {
 		ev.KeyID, ev.Tenant = x.key.ID, x.key.Tenant
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"sluice/experiment/trial"
 	"sluice/router"
 	"sluice/upstream"
 	"sluice/upstream/wire"
@@ -42,16 +41,14 @@ type exchange struct {
 	began    time.Time             // of the first attempt
 	epoch    atomic.Pointer[epoch] // of the attempt that has not sent its first byte
 
-	trial   *trial.Request          // nil: none
-	trialOf *router.CompiledVariant // whose
-	tried   bool                    // its first attempt is over
-
 	refused *upstream.Failure // by the gateway itself; wins while nothing is committed
 	result  upstream.Result
 	size    int           // of the request body
 	reading time.Duration // until the client had sent it
 
 	deadline, giveUp time.Time // the client's own; zero = none
+
+	witness
 }
 
 func newRequestID() string {
@@ -98,7 +95,7 @@ func (x *exchange) finish() {
 		x.s.writeError(x.w, x.id, f)
 	}
 	ev := x.event()
-	x.close(&ev)
+	x.rest(&ev)
 	x.s.cfg.Recorder.Record(ev)
 	// Who went away may have closed one direction only and be reading still:
 	// returning would answer with an empty 200.
@@ -224,6 +221,7 @@ func (x *exchange) do(body []byte, release func()) {
 		API: x.api, Head: x.head, Body: body, Header: x.r.Header, RequestID: x.id,
 		Next: x.next, Beside: x.beside, Sent: x.sent, Key: x.caller(), Deadline: x.deadline,
 		Asks: x.asks, Checks: x.checks(),
+		Progress: x.progress, Ended: x.ended,
 		KeepAliveBefore: x.cur.KeepAliveBefore, KeepAliveAfter: x.cur.KeepAlive,
 	}
 	if x.plan.Model.EchoPublic {
@@ -232,9 +230,6 @@ func (x *exchange) do(body []byte, release func()) {
 	req.Release = func() {
 		req.Body, x.query.Body = nil, nil // nothing else refers to it
 		release()
-	}
-	if x.s.cfg.Trials != nil {
-		req.Progress = x.progress
 	}
 	x.began = time.Now()
 	x.result = x.s.cfg.Doer.Do(ctx, &req, k)

@@ -10,11 +10,8 @@ import (
 
 // next is asked before every attempt (upstream.Request.Next). It reads the kill
 // flags of the table that is current now, not of the one the request began with.
-func (x *exchange) next(n int, last *upstream.Attempt, same bool) (upstream.Target, string, bool) {
+func (x *exchange) next(n int, _ *upstream.Attempt, same bool) (upstream.Target, string, bool) {
 	x.sent()
-	if last != nil {
-		x.judge(last)
-	}
 	if n > 0 && !x.giveUp.IsZero() && time.Now().After(x.giveUp) {
 		return upstream.Target{}, "", false // nobody would wait for the answer
 	}
@@ -24,9 +21,7 @@ func (x *exchange) next(n int, last *upstream.Attempt, same bool) (upstream.Targ
 		return upstream.Target{}, "", false
 	}
 	x.cur = v
-	if n == 0 {
-		x.try()
-	}
+	x.testify(n)
 	return v.Target, reason, true
 }
 

@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -15,186 +17,502 @@ import (
 	"sluice/experiment/guardrail"
 	"sluice/experiment/trial"
 	"sluice/internal/fakellm"
+	"sluice/router"
+	"sluice/upstream/wire"
 )
 
-// watched is a data plane of two variants, all users on the canary, whose trials
-// are counted: error, slow_ttfa (300 ms), rejected, empty, invalid_json.
-func watched(t *testing.T, fallback string, b fakellm.Behaviour) (*plane, *trial.Collector, *fakellm.Server, *fakellm.Server) {
+// slowAfter is what the tests' latency guardrail takes as slow.
+const slowAfter = 300 * time.Millisecond
+
+// bench is a plane with an experiment whose trials are counted. The canary has
+// everybody, the baseline stands by.
+type bench struct {
+	*plane
+	trials       *trial.Collector
+	base, canary *fakellm.Server
+	metrics      []string
+}
+
+// counts are a variant's by metric since they were asked for last.
+func (b *bench) counts(variant int) map[string]guardrail.Counts {
+	b.t.Helper()
+	out := map[string]guardrail.Counts{}
+	tick := b.trials.Drain(time.Now())["exp"]
+	if tick == nil {
+		b.t.Fatal("the experiment is not watched")
+	}
+	for i, c := range tick.Variants[variant].Counts {
+		if c != (guardrail.Counts{}) {
+			out[b.metrics[i]] = c
+		}
+	}
+	return out
+}
+
+func (b *bench) tick() *trial.Tick { return b.trials.Drain(time.Now())["exp"] }
+
+func newBench(t *testing.T, guardrails string, change func(*router.Document)) *bench {
 	t.Helper()
-	control, canary := fake(t, fakellm.Options{}), fake(t, fakellm.Options{Default: b})
-	doc := twoVariants(control.URL(), canary.URL(), 0, 10000)
-	doc.Experiments[0].Variants[1].Fallback = fallback
-	c := trial.NewCollector(nil)
-	p := newPlane(t, doc, func(cfg *Config) { cfg.Trials = c })
-	configs, err := guardrail.Parse(json.RawMessage(`[{"metric":"error"},{"metric":"slow_ttfa","threshold":"300ms"},{"metric":"rejected"},{"metric":"empty"},{"metric":"invalid_json"},{"metric":"cost_per_request"}]`), false)
+	b := &bench{trials: trial.NewCollector(nil), base: fake(t, fakellm.Options{}), canary: fake(t, fakellm.Options{})}
+	doc := twoVariants(b.base.URL(), b.canary.URL(), 0, 10000)
+	in, out := "1", "2"
+	for i := range doc.Upstreams {
+		doc.Upstreams[i].Price = &router.Price{Input: &in, Output: &out}
+	}
+	if change != nil {
+		change(doc)
+	}
+	b.plane = newPlane(t, doc, func(c *Config) { c.Trials = b.trials })
+	b.watch(guardrails)
+	return b
+}
+
+func (b *bench) watch(guardrails string) {
+	b.t.Helper()
+	configs, err := guardrail.Parse(json.RawMessage(guardrails), false)
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	thresholds, _ := trial.Fix(configs, new(trial.Profile))
 	plan, err := trial.NewPlan(configs, trial.Setup{Thresholds: thresholds})
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
-	e, _ := p.live.Load().Experiment("exp")
-	c.Set(map[string]*trial.Watch{"exp": {Experiment: "exp", Generation: e.Generation, Variants: 2, Configs: configs, Plan: plan}})
-	return p, c, control, canary
+	b.metrics = nil
+	for _, c := range configs {
+		b.metrics = append(b.metrics, c.Metric)
+	}
+	e, _ := b.live.Load().Experiment("exp")
+	b.trials.Set(map[string]*trial.Watch{"exp": {Experiment: "exp", Generation: e.Generation, Epoch: 1, Variants: 2, Configs: configs, Plan: plan}})
 }
 
-// tally are the first five guardrails' counts of the canary.
-func tally(c *trial.Collector) (got [5]guardrail.Counts) {
-	copy(got[:], c.Drain(time.Now())["exp"].Variants[1].Counts)
-	return got
-}
+const allGuardrails = `[{"metric":"error"},{"metric":"rejected"},{"metric":"slow_ttfa","threshold":"300ms"},{"metric":"empty"},
+	{"metric":"truncated"},{"metric":"invalid_json"},{"metric":"finish_length"}]`
 
-func count(n, k, started int64) guardrail.Counts {
-	return guardrail.Counts{N: n, K: k, Started: started}
-}
+func of(n, k, started int64) guardrail.Counts { return guardrail.Counts{N: n, K: k, Started: started} }
 
-// What real servers do, as it is counted for the assigned variant.
+// TestTrials is what one request of the canary's user comes to.
 func TestTrials(t *testing.T) {
-	good, bad, untold := count(1, 0, 1), count(1, 1, 1), count(0, 0, 1)
-	none := guardrail.Counts{}
-	jsonAsk := `{"model":"chat","response_format":{"type":"json_object"},"messages":[{"role":"user","content":"hi"}]}`
-	tests := []struct {
-		name     string
-		b        fakellm.Behaviour
-		fallback string
-		body     string
-		header   []string
-		want     [5]guardrail.Counts // error, slow_ttfa, rejected, empty, invalid_json
-	}{
-		{"whole answer", fakellm.Behaviour{}, "", ask("hi", false), nil, [5]guardrail.Counts{good, good, good, good, none}},
-		{"stream", fakellm.Behaviour{}, "", ask("hi", true), nil, [5]guardrail.Counts{good, good, good, good, none}},
-		{"slow whole answer", fakellm.Behaviour{TTFT: 350 * time.Millisecond}, "", ask("hi", false), nil, [5]guardrail.Counts{good, bad, good, good, none}},
-		{"slow stream", fakellm.Behaviour{TTFT: 350 * time.Millisecond}, "", ask("hi", true), nil, [5]guardrail.Counts{good, bad, good, good, none}},
-		{"5xx that a fallback hides", fakellm.Behaviour{Fault: fakellm.Status, Status: 500}, "control", ask("hi", false), nil, [5]guardrail.Counts{bad, untold, untold, untold, none}},
-		{"5xx", fakellm.Behaviour{Fault: fakellm.Status, Status: 503}, "", ask("hi", true), nil, [5]guardrail.Counts{bad, untold, untold, untold, none}},
-		{"429", fakellm.Behaviour{Fault: fakellm.Status, Status: 429}, "", ask("hi", true), nil, [5]guardrail.Counts{bad, untold, untold, untold, none}},
-		{"401", fakellm.Behaviour{Fault: fakellm.Status, Status: 401}, "", ask("hi", false), nil, [5]guardrail.Counts{bad, untold, untold, untold, none}},
-		{"wrong served name", fakellm.Behaviour{Fault: fakellm.Status, Status: 404}, "", ask("hi", false), nil, [5]guardrail.Counts{bad, untold, untold, untold, none}},
-		{"400", fakellm.Behaviour{Fault: fakellm.Status, Status: 400}, "control", ask("hi", false), nil, [5]guardrail.Counts{untold, untold, bad, untold, none}},
-		{"422", fakellm.Behaviour{Fault: fakellm.Status, Status: 422}, "", ask("hi", true), nil, [5]guardrail.Counts{untold, untold, bad, untold, none}},
-		{"no content", fakellm.Behaviour{Fault: fakellm.Blank}, "", ask("hi", false), nil, [5]guardrail.Counts{bad, good, good, bad, none}},
-		{"streamed, no content", fakellm.Behaviour{Fault: fakellm.Blank}, "", ask("hi", true), nil, [5]guardrail.Counts{bad, untold, good, bad, none}},
-		{"broke off", fakellm.Behaviour{Fault: fakellm.Truncate, After: 3}, "", ask("hi", true), nil, [5]guardrail.Counts{bad, good, good, untold, none}},
-		{"prose for JSON", fakellm.Behaviour{Fault: fakellm.BadJSON}, "", jsonAsk, nil, [5]guardrail.Counts{bad, good, good, good, bad}},
-		{"JSON for JSON", fakellm.Behaviour{}, "", jsonAsk, nil, [5]guardrail.Counts{good, good, good, good, good}},
-		{"an SDK's retry", fakellm.Behaviour{Fault: fakellm.Status, Status: 500}, "", ask("hi", false), []string{"X-Stainless-Retry-Count", "1"}, [5]guardrail.Counts{}},
+	good := of(1, 0, 1)
+	bad, open := of(1, 1, 1), of(0, 0, 1)
+	answered := map[string]guardrail.Counts{"error": good, "rejected": good, "slow_ttfa": good, "empty": good, "truncated": good, "finish_length": good}
+	failed := map[string]guardrail.Counts{"error": bad, "rejected": open, "slow_ttfa": open, "empty": open, "truncated": open, "finish_length": open}
+	refused := map[string]guardrail.Counts{"error": open, "rejected": bad, "slow_ttfa": open, "empty": open, "truncated": open, "finish_length": open}
+	with := func(m map[string]guardrail.Counts, more map[string]guardrail.Counts) map[string]guardrail.Counts {
+		out := map[string]guardrail.Counts{}
+		for _, from := range []map[string]guardrail.Counts{m, more} {
+			for k, v := range from {
+				out[k] = v
+			}
+		}
+		return out
 	}
-	for _, tt := range tests {
+	status := func(code int) fakellm.Behaviour { return fakellm.Behaviour{Fault: fakellm.Status, Status: code} }
+	for _, tt := range []struct {
+		name   string
+		canary fakellm.Behaviour
+		stream bool
+		body   string // of the request; "" asks for nothing
+		header []string
+		status int
+		served string
+		want   map[string]guardrail.Counts
+		why    trial.Why // of the tick's outside
+	}{
+		{name: "answered", status: 200, served: "canary", want: answered},
+		{name: "streamed", stream: true, status: 200, served: "canary", want: answered},
+		{name: "a 503 that the fallback hides", canary: status(503), status: 200, served: "control", want: failed},
+		{name: "a 429 of its server", canary: status(429), status: 200, served: "control", want: failed},
+		{name: "a refused credential", canary: status(401), status: 502, served: "canary", want: failed},
+		{name: "forbidden", canary: status(403), status: 502, served: "canary", want: failed},
+		{name: "another name is served there", canary: fakellm.Behaviour{Fault: fakellm.Unserved}, status: 404, served: "canary", want: failed},
+		{name: "a 400", canary: status(400), status: 400, served: "canary", want: refused},
+		{name: "a 413", canary: status(413), status: 413, served: "canary", want: refused},
+		{name: "a 422", canary: status(422), status: 422, served: "canary", want: refused},
+		{name: "an error inside a 200", canary: fakellm.Behaviour{Fault: fakellm.ErrorEvent}, stream: true, status: 200, served: "control", want: failed},
+		{name: "no stream, only its end", canary: fakellm.Behaviour{Fault: fakellm.DoneOnly}, stream: true, status: 200, served: "control",
+			want: with(failed, nil)},
+		{name: "garbage", canary: fakellm.Behaviour{Fault: fakellm.Garbage}, status: 200, served: "control", want: failed},
+		{name: "slow", canary: fakellm.Behaviour{TTFT: 2 * slowAfter}, stream: true, status: 200, served: "canary", want: with(answered, map[string]guardrail.Counts{"slow_ttfa": bad})},
+		{name: "a whole answer is there when it is complete", canary: fakellm.Behaviour{TTFT: 2 * slowAfter}, status: 200, served: "canary",
+			want: with(answered, map[string]guardrail.Counts{"slow_ttfa": bad})},
+		{name: "nothing in it", canary: fakellm.Behaviour{Fault: fakellm.Blank}, stream: true, status: 200, served: "canary",
+			want: with(answered, map[string]guardrail.Counts{"error": bad, "empty": bad, "slow_ttfa": open})},
+		{name: "nothing in it, whole", canary: fakellm.Behaviour{Fault: fakellm.Blank}, status: 200, served: "canary",
+			want: with(answered, map[string]guardrail.Counts{"error": bad, "empty": bad})},
+		{name: "no JSON where it was demanded", canary: fakellm.Behaviour{Text: "well, no"}, status: 200, served: "canary",
+			body: `"response_format":{"type":"json_object"},`, want: with(answered, map[string]guardrail.Counts{"error": bad, "invalid_json": bad})},
+		{name: "JSON", canary: fakellm.Behaviour{Text: `{"a":1}`}, status: 200, served: "canary", body: `"response_format":{"type":"json_object"},`,
+			want: with(answered, map[string]guardrail.Counts{"invalid_json": good})},
+		{name: "the SDK's second try", canary: status(503), header: []string{"X-Stainless-Retry-Count", "1"}, status: 200, served: "control",
+			want: map[string]guardrail.Counts{}, why: trial.SDKRetry},
+		{name: "the SDK's first try", header: []string{"X-Stainless-Retry-Count", "0"}, status: 200, served: "canary", want: answered},
+		{name: "an override", header: []string{"X-Sluice-Variant", "canary"}, status: 200, served: "canary", want: map[string]guardrail.Counts{}},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, c, _, _ := watched(t, tt.fallback, tt.b)
-			resp, err := http.DefaultClient.Do(userRequest(t, context.Background(), p, tt.body, tt.header...))
+			t.Parallel()
+			b := newBench(t, allGuardrails, nil)
+			b.canary.Set(tt.canary)
+			header := append([]string{"X-User-Id", "u1"}, tt.header...)
+			body := strings.Replace(ask("hi", tt.stream), "{", "{"+tt.body, 1)
+			resp, text := b.post("/v1/chat/completions", body, header...)
+			if resp.StatusCode != tt.status || resp.Header.Get("X-Sluice-Variant") != tt.served {
+				t.Errorf("%d by %q, want %d by %s: %s", resp.StatusCode, resp.Header.Get("X-Sluice-Variant"), tt.status, tt.served, text)
+			}
+			b.rec.wait(t, 1)
+			tick := b.tick()
+			got := map[string]guardrail.Counts{}
+			for i, c := range tick.Variants[1].Counts {
+				if c != (guardrail.Counts{}) {
+					got[b.metrics[i]] = c
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if tt.why != "" && tick.Variants[1].Outside[tt.why] != 1 {
+				t.Errorf("outside: %v, want one %s", tick.Variants[1].Outside, tt.why)
+			}
+			for i, c := range tick.Variants[0].Counts {
+				if c != (guardrail.Counts{}) {
+					t.Errorf("the baseline has %+v of %s: the fallback is no trial of its own", c, b.metrics[i])
+				}
+			}
+		})
+	}
+}
+
+// TestTrialsOfAnswers is what a server's own words come to.
+func TestTrialsOfAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		status int
+		body   string
+		want   map[string]guardrail.Counts
+	}{
+		{"a 404 of something else", 404, `{"error":{"message":"there is no such file","type":"invalid_request_error","param":"messages","code":"file_not_found"}}`,
+			map[string]guardrail.Counts{"error": of(0, 0, 1), "rejected": of(1, 1, 1), "finish_length": of(0, 0, 1)}},
+		{"a 404 for the model", 404, `{"error":{"message":"The model m2 does not exist.","type":"NotFoundError","param":"model","code":404}}`,
+			map[string]guardrail.Counts{"error": of(1, 1, 1), "rejected": of(0, 0, 1), "finish_length": of(0, 0, 1)}},
+		{"a prompt that is too long", 400, `{"error":{"message":"This model's maximum context length is 10 tokens","type":"BadRequestError","param":null,"code":400}}`,
+			map[string]guardrail.Counts{"error": of(0, 0, 1), "rejected": of(1, 1, 1), "finish_length": of(0, 0, 1)}},
+		{"cut at its limit", 200, `{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"and then"},"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`,
+			map[string]guardrail.Counts{"error": of(1, 0, 1), "rejected": of(1, 0, 1), "finish_length": of(1, 1, 1)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			canary := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if r.Method == http.MethodPost {
+					w.WriteHeader(tt.status)
+					io.WriteString(w, tt.body)
+				}
+			}))
+			defer canary.Close()
+			b := newBench(t, `[{"metric":"error"},{"metric":"finish_length"}]`, func(d *router.Document) { d.Upstreams[1].Endpoints = []string{canary.URL + "/v1"} })
+			if resp, text := b.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u1"); resp.StatusCode != tt.status {
+				t.Errorf("%d %s", resp.StatusCode, text)
+			}
+			b.rec.wait(t, 1)
+			if diff := cmp.Diff(tt.want, b.counts(1)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestTrialsWithoutAUnit: who cannot be told apart is no sample of anybody.
+func TestTrialsWithoutAUnit(t *testing.T) {
+	b := newBench(t, `[{"metric":"error"}]`, func(d *router.Document) { d.Experiments[0].Unit = &router.Unit{From: []string{"header:x-user-id"}} })
+	b.post("/v1/chat/completions", ask("hi", false))
+	b.rec.wait(t, 1)
+	for v, a := range b.tick().Variants {
+		if a.Started != 0 || a.Counts[0] != (guardrail.Counts{}) {
+			t.Errorf("variant %d: %+v", v, a)
+		}
+	}
+}
+
+// TestTrialOfAHang: a variant that hangs is slow while it hangs, and a client
+// that leaves after the threshold leaves a slow answer behind.
+func TestTrialOfAHang(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		leave time.Duration
+		want  map[string]guardrail.Counts
+	}{
+		{"left late", 3 * slowAfter, map[string]guardrail.Counts{"slow_ttfa": of(1, 1, 1), "error": of(0, 0, 1), "rejected": of(0, 0, 1)}},
+		{"left early", slowAfter / 6, map[string]guardrail.Counts{"slow_ttfa": of(0, 0, 1), "error": of(0, 0, 1), "rejected": of(0, 0, 1)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, `[{"metric":"error"},{"metric":"rejected"},{"metric":"slow_ttfa","threshold":"300ms"}]`, nil)
+			b.canary.Set(fakellm.Behaviour{Fault: fakellm.Hang})
+			ctx, cancel := context.WithTimeout(t.Context(), tt.leave)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, "POST", b.url+"/v1/chat/completions", strings.NewReader(ask("hi", true)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			p.rec.wait(t, 1)
-			if diff := cmp.Diff(tt.want, tally(c)); diff != "" {
-				t.Errorf("status %d: %s", resp.StatusCode, diff)
-			}
-		})
-	}
-}
-
-func userRequest(t *testing.T, ctx context.Context, p *plane, body string, header ...string) *http.Request {
-	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, "POST", p.url+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-User-Id", "u1")
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	return req
-}
-
-// A client that leaves before the threshold says nothing, one that leaves after
-// it left a slow answer; one that still waits then is a slow trial already.
-func TestTrialsOfHangs(t *testing.T) {
-	for name, tt := range map[string]struct {
-		after time.Duration
-		want  guardrail.Counts
-	}{"before": {100 * time.Millisecond, count(0, 0, 1)}, "after": {500 * time.Millisecond, count(1, 1, 1)}} {
-		t.Run(name, func(t *testing.T) {
-			p, c, _, _ := watched(t, "", fakellm.Behaviour{Fault: fakellm.Hang})
-			ctx, cancel := context.WithTimeout(context.Background(), tt.after)
-			defer cancel()
-			if resp, err := http.DefaultClient.Do(userRequest(t, ctx, p, ask("hi", true))); err == nil {
+			req.Header.Set("X-User-Id", "u1")
+			if resp, err := http.DefaultClient.Do(req); err == nil {
 				resp.Body.Close()
 				t.Fatal("it answered")
 			}
-			p.rec.wait(t, 1)
-			got := tally(c)
-			if got[1] != tt.want || got[0] != count(0, 0, 1) {
-				t.Errorf("slow %+v, error %+v", got[1], got[0])
+			b.rec.wait(t, 1)
+			if diff := cmp.Diff(tt.want, b.counts(1)); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}
-	t.Run("still waiting", func(t *testing.T) {
-		p, c, _, canary := watched(t, "", fakellm.Behaviour{Fault: fakellm.Hang})
-		called := make(chan struct{}, 1)
-		canary.OnCall(func(fakellm.Call, http.Header) { called <- struct{}{} })
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if resp, err := http.DefaultClient.Do(userRequest(t, ctx, p, ask("hi", true))); err == nil {
+	t.Run("while it runs", func(t *testing.T) {
+		b := newBench(t, `[{"metric":"slow_ttfa","threshold":"300ms"}]`, nil)
+		b.canary.Set(fakellm.Behaviour{Fault: fakellm.Hang})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, "POST", b.url+"/v1/chat/completions", strings.NewReader(ask("hi", true)))
+			req.Header.Set("X-User-Id", "u1")
+			if resp, err := http.DefaultClient.Do(req); err == nil {
 				resp.Body.Close()
 			}
-		}()
-		<-called
-		if got := c.Drain(time.Now().Add(time.Second))["exp"].Variants[1].Counts[1]; got != count(1, 1, 1) {
-			t.Errorf("a second later: %+v", got)
+		})
+		var sum guardrail.Counts
+		for deadline := time.Now().Add(10 * time.Second); sum.N == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			c := b.counts(1)["slow_ttfa"]
+			sum = of(sum.N+c.N, sum.K+c.K, sum.Started+c.Started)
+		}
+		if sum != of(1, 1, 1) {
+			t.Errorf("%+v of a request that hangs, want one slow trial", sum)
 		}
 		cancel()
-		<-done
+		wg.Wait()
+		b.rec.wait(t, 1)
+		if c := b.counts(1); len(c) != 0 {
+			t.Errorf("it counts again when the client leaves: %+v", c)
+		}
 	})
 }
 
-// A client's own deadline is a client that leaves, not a fault of the variant.
-func TestTrialOfADeadline(t *testing.T) {
-	p, c, _, _ := watched(t, "", fakellm.Behaviour{Fault: fakellm.Hang})
-	resp, _ := p.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u1", "X-Sluice-Timeout", "0.2")
-	p.rec.wait(t, 1)
-	if got := tally(c); got[0] != count(0, 0, 1) || got[1] != count(0, 0, 1) {
-		t.Errorf("status %d: error %+v, slow %+v", resp.StatusCode, got[0], got[1])
-	}
-}
-
-// What the baseline answers for a canary that was killed meanwhile is no trial
-// of the canary.
-func TestTrialOfAKill(t *testing.T) {
-	p, c, _, canary := watched(t, "", fakellm.Behaviour{})
-	var once sync.Once
-	canary.OnCall(func(fakellm.Call, http.Header) { once.Do(func() { p.edit(killCanary) }) })
-	canary.Set(fakellm.Behaviour{Fault: fakellm.Status, Status: 503})
-	for range 3 {
-		if resp, body := p.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u1"); resp.StatusCode != 200 {
-			t.Errorf("%d %s", resp.StatusCode, body)
+// TestTrialOfABrokenStream: what breaks off is bad, and was taken in time.
+func TestTrialOfABrokenStream(t *testing.T) {
+	for _, f := range []fakellm.Fault{fakellm.Truncate, fakellm.Reset} {
+		b := newBench(t, allGuardrails, nil)
+		b.canary.Set(fakellm.Behaviour{Fault: f, After: 3, Tokens: 20})
+		req, _ := http.NewRequest("POST", b.url+"/v1/chat/completions", strings.NewReader(ask("hi", true)))
+		req.Header.Set("X-User-Id", "u1")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		b.rec.wait(t, 1)
+		want := map[string]guardrail.Counts{"error": of(1, 1, 1), "rejected": of(1, 0, 1), "slow_ttfa": of(1, 0, 1), "truncated": of(1, 1, 1),
+			"empty": of(0, 0, 1), "finish_length": of(0, 0, 1)}
+		if diff := cmp.Diff(want, b.counts(1)); diff != "" {
+			t.Errorf("%s: %s", f, diff)
 		}
 	}
-	p.rec.wait(t, 3)
-	tick := c.Drain(time.Now())["exp"]
-	if got := tick.Variants[1].Counts[0]; got != count(1, 1, 1) {
-		t.Errorf("canary: %+v", got)
+}
+
+// TestTrialOfTheClientsOwnDeadline: a client that waits for a tenth of a second
+// only is no fault of the server.
+func TestTrialOfTheClientsOwnDeadline(t *testing.T) {
+	b := newBench(t, `[{"metric":"error"},{"metric":"slow_ttfa","threshold":"300ms"}]`, nil)
+	b.canary.Set(fakellm.Behaviour{Fault: fakellm.Hang})
+	resp, body := b.post("/v1/chat/completions", ask("hi", true), "X-User-Id", "u1", "X-Request-Timeout", "0.1")
+	if resp.StatusCode != 504 {
+		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	if got := tick.Variants[0].Counts[0]; got != (guardrail.Counts{}) {
-		t.Errorf("baseline: %+v", got)
+	b.rec.wait(t, 1)
+	tick := b.tick()
+	if diff := cmp.Diff([]guardrail.Counts{of(0, 0, 1), of(0, 0, 1)}, tick.Variants[1].Counts[:2]); diff != "" || tick.Variants[1].Outside[trial.Withdrawn] != 1 {
+		t.Errorf("%s outside: %v", diff, tick.Variants[1].Outside)
 	}
 }
 
-// Costs are those of all attempts, by assigned variant.
-func TestTrialOfCost(t *testing.T) {
-	p, c, _, _ := watched(t, "control", fakellm.Behaviour{Fault: fakellm.Status, Status: 500})
-	p.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u1")
-	ev := p.rec.wait(t, 1)[0]
-	sums := c.Drain(time.Now())["exp"].Variants[1].Means
-	total := ev.Totals()
-	if total.CostNano == 0 || len(sums) < 6 || len(sums[5]) != 1 || sums[5][0].X != float64(total.CostNano) {
-		t.Errorf("%+v, want the cost %d", sums, total.CostNano)
+// TestTrialsWithoutAServer: a server that is not there is not ready, which holds
+// a ramp; one that is left alone because it failed has failed.
+func TestTrialsWithoutAServer(t *testing.T) {
+	t.Run("never came up", func(t *testing.T) {
+		b := newBench(t, `[{"metric":"error"}]`, func(d *router.Document) { d.Upstreams[1].Endpoints = []string{"http://127.0.0.1:1/v1"} })
+		if resp, body := b.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u1"); resp.StatusCode != 200 || resp.Header.Get("X-Sluice-Variant") != "control" {
+			t.Errorf("%d %s", resp.StatusCode, body)
+		}
+		b.rec.wait(t, 1)
+		tick := b.tick().Variants[1]
+		if tick.Counts[0] != of(0, 0, 1) || tick.Outside[trial.NotReady] != 1 {
+			t.Errorf("%+v, outside %v", tick.Counts[0], tick.Outside)
+		}
+	})
+	t.Run("went away", func(t *testing.T) {
+		b := newBench(t, `[{"metric":"error"}]`, nil)
+		b.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u0")
+		b.rec.wait(t, 1)
+		b.tick()
+		b.canary.Restart(time.Hour)
+		const n = 12 // more than the endpoint's breaker takes
+		for i := range n {
+			b.post("/v1/chat/completions", ask("hi", false), "X-User-Id", fmt.Sprint("u", i+1))
+		}
+		b.rec.wait(t, n+1)
+		tick := b.tick().Variants[1]
+		// The first may meet a connection that was kept.
+		if c := tick.Counts[0]; c.N > 1 || c.Started != n || tick.Outside[trial.NotReady] < n-1 {
+			t.Errorf("%+v, outside %v", c, tick.Outside)
+		}
+	})
+	t.Run("keeps failing", func(t *testing.T) {
+		b := newBench(t, `[{"metric":"error"}]`, nil)
+		b.canary.Set(fakellm.Behaviour{Fault: fakellm.Status, Status: 500})
+		const n = 12
+		for i := range n {
+			b.post("/v1/chat/completions", ask("hi", false), "X-User-Id", fmt.Sprint("u", i))
+		}
+		b.rec.wait(t, n)
+		if c := b.counts(1)["error"]; c != of(n, n, n) {
+			t.Errorf("%+v, want %d errors, those that met an open breaker too", c, n)
+		}
+		if calls := b.canary.Counts().Calls; calls >= n {
+			t.Errorf("%d calls: the breaker never opened", calls)
+		}
+	})
+}
+
+// TestTrialsOfChanges: what is decided again before the first byte is no trial
+// of the variant that was left, and what is killed while it runs still ends.
+func TestTrialsOfChanges(t *testing.T) {
+	t.Run("killed during its first attempt", func(t *testing.T) {
+		b := newBench(t, `[{"metric":"error"}]`, nil)
+		b.canary.Set(fakellm.Behaviour{Fault: fakellm.Status, Status: 503})
+		var once sync.Once
+		b.canary.OnCall(func(fakellm.Call, http.Header) { once.Do(func() { b.edit(killCanary) }) })
+		resp, body := b.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u1")
+		if resp.StatusCode != 200 || resp.Header.Get("X-Sluice-Variant") != "control" {
+			t.Errorf("%d %s", resp.StatusCode, body)
+		}
+		b.rec.wait(t, 1)
+		tick := b.tick()
+		if c := tick.Variants[1].Counts[0]; c != of(1, 1, 1) {
+			t.Errorf("canary %+v, want one error", c)
+		}
+		if c := tick.Variants[0].Counts[0]; c != (guardrail.Counts{}) {
+			t.Errorf("baseline %+v: it stood in", c)
+		}
+	})
+	t.Run("killed before", func(t *testing.T) {
+		b := newBench(t, `[{"metric":"error"}]`, nil)
+		b.edit(killCanary)
+		b.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u1")
+		b.rec.wait(t, 1)
+		for v, a := range b.tick().Variants {
+			if a.Counts[0] != (guardrail.Counts{}) {
+				t.Errorf("variant %d has %+v: its users are no sample", v, a.Counts[0])
+			}
+		}
+	})
+	t.Run("weight 0", func(t *testing.T) {
+		b := newBench(t, `[{"metric":"error"}]`, nil)
+		b.edit(func(d *router.Document, rev int64) error {
+			return router.SetWeights(d, rev, time.Now(), "exp", map[string]int{"control": 10000, "canary": 0})
+		})
+		b.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u1")
+		b.rec.wait(t, 1)
+		tick := b.tick()
+		if c := tick.Variants[0].Counts[0]; c != of(1, 0, 1) {
+			t.Errorf("baseline %+v, want the request of a bucket that it owns now", c)
+		}
+		if c := tick.Variants[1].Counts[0]; c != (guardrail.Counts{}) {
+			t.Errorf("a variant of weight 0 has %+v", c)
+		}
+	})
+}
+
+// TestTrialsTellLoad: what a request asks for, who it is, and what it cost.
+func TestTrialsTellLoad(t *testing.T) {
+	if diff := cmp.Diff(wire.AskNames[:], trial.AskNames()); diff != "" {
+		t.Errorf("the names of what requests ask for differ: %s", diff)
+	}
+	b := newBench(t, `[{"metric":"cost_per_request"},{"metric":"output_tokens"},{"metric":"output_chars"}]`, nil)
+	b.canary.Set(fakellm.Behaviour{Tokens: 10})
+	b.post("/v1/chat/completions", strings.Replace(ask("hi", false), "{", `{"stop":["x"],`, 1), "X-User-Id", "u1")
+	ev := b.rec.wait(t, 1)[0]
+	tick := b.tick().Variants[1]
+	if len(tick.Units) != 1 || tick.Started != 1 || tick.Asks["stop"] != 1 || tick.Asks["stream"] != 0 {
+		t.Errorf("%+v", tick)
+	}
+	if len(tick.Means) < 3 || len(tick.Means[0]) != 1 {
+		t.Fatalf("means %+v", tick.Means)
+	}
+	if c := tick.Means[0][0]; c.N != 1 || c.X != float64(ev.Attempts[0].CostNano) || c.X == 0 {
+		t.Errorf("it cost %v, want %d nano-USD", c, ev.Attempts[0].CostNano)
+	}
+	if c := tick.Means[1][0]; c.X != 10 {
+		t.Errorf("%v output tokens, want 10", c.X)
+	}
+	if c := tick.Means[2][0]; c.X <= 10 {
+		t.Errorf("%v characters", c.X)
+	}
+}
+
+// TestTrialsOfTheBaseline: the profile from which the next step's thresholds are
+// made is the baseline's alone.
+func TestTrialsOfTheBaseline(t *testing.T) {
+	b := newBench(t, `[{"metric":"error"}]`, func(d *router.Document) {
+		d.Experiments[0].Variants[0].Weight, d.Experiments[0].Variants[1].Weight = 5000, 5000
+	})
+	for i := range 40 {
+		b.post("/v1/chat/completions", ask("hi", i%2 == 0), "X-User-Id", fmt.Sprint("u", i))
+	}
+	b.rec.wait(t, 40)
+	tick := b.tick()
+	base, canary := tick.Variants[0], tick.Variants[1]
+	if base.Started+canary.Started != 40 || base.Started == 0 || canary.Started == 0 {
+		t.Fatalf("%d and %d started", base.Started, canary.Started)
+	}
+	if canary.Profile != nil || base.Profile == nil || base.Profile.TTFA[0].Count() != base.Started || base.Profile.Total[0].Count() != base.Started {
+		t.Errorf("profiles: %+v, %+v of %d requests", base.Profile, canary.Profile, base.Started)
+	}
+}
+
+// TestTrialOfAKillInTheQueue: who is called instead of a variant that was killed
+// while its request waited says nothing of it.
+func TestTrialOfAKillInTheQueue(t *testing.T) {
+	b := newBench(t, `[{"metric":"error"}]`, func(d *router.Document) {
+		d.Upstreams[1].Limits = &router.Limits{MaxInFlight: 1, MaxQueue: 1}
+	})
+	b.canary.Set(fakellm.Behaviour{Fault: fakellm.Hang})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	called := make(chan struct{}, 1)
+	b.canary.OnCall(func(fakellm.Call, http.Header) { called <- struct{}{} })
+	wg.Go(func() {
+		req, _ := http.NewRequestWithContext(ctx, "POST", b.url+"/v1/chat/completions", strings.NewReader(ask("hi", true)))
+		req.Header.Set("X-User-Id", "u1")
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	})
+	<-called
+	wg.Go(func() {
+		resp, body := b.post("/v1/chat/completions", ask("hi", false), "X-User-Id", "u2")
+		if resp.StatusCode != 200 || resp.Header.Get("X-Sluice-Variant") != "control" {
+			t.Errorf("%d %s", resp.StatusCode, body)
+		}
+	})
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if e, _ := b.live.Load().Experiment("exp"); e.Variants[1].Target.Upstream.QueueStatus().Queued == 1 {
+			break
+		}
+	}
+	b.edit(killCanary)
+	cancel()
+	wg.Wait()
+	b.rec.wait(t, 2)
+	tick := b.tick()
+	if c := tick.Variants[1].Counts[0]; c != of(0, 0, 2) {
+		t.Errorf("canary %+v, outside %v: one client left, one was answered by the baseline", c, tick.Variants[1].Outside)
+	}
+	if c := tick.Variants[0].Counts[0]; c != (guardrail.Counts{}) {
+		t.Errorf("baseline %+v", c)
 	}
 }

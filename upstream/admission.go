@@ -183,6 +183,27 @@ func (u *Upstream) unavailable(q ask, now time.Time) verdict {
 	return verdict{outcome: NoEndpoint, fail: f}
 }
 
+// absent tells, when no endpoint may be called, that none is there: not ready by
+// its checks, or kept from requests because it could not be reached.
+func (u *Upstream) absent(q ask, now time.Time) bool {
+	picky := u.roster.listed(q.model)
+	for _, e := range u.endpoints() {
+		if !e.open() || picky && e.lacks(q.model) {
+			continue
+		}
+		if e.guard.State(now).Breaker == guard.Closed {
+			return false
+		}
+		e.mu.Lock()
+		last := e.lastErr
+		e.mu.Unlock()
+		if last != string(Unreachable) {
+			return false
+		}
+	}
+	return true
+}
+
 // The back-off before a request's second retry; the first goes to a fresh
 // endpoint at once.
 const (

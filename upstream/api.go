@@ -154,6 +154,10 @@ type Request struct {
 	// or a tool call (true), each once at most; of a whole answer both when it is
 	// there. It is called from Do's goroutine with a lock held and must not block.
 	Progress func(answer bool, at time.Duration)
+	// Ended, when not nil, is called when an attempt is over, before anything else
+	// is tried, from Do's goroutine; a is good until it returns. A call that lost the
+	// race to the one beside it is not told.
+	Ended func(a *Attempt)
 	// KeepAlive before and after the commit point; 0 = off.
 	KeepAliveBefore, KeepAliveAfter time.Duration
 }
@@ -177,8 +181,12 @@ type Attempt struct {
 	TTFA   time.Duration // to the first token of content or a tool call; the same of a whole answer
 	Gap    time.Duration // the longest wait for the upstream between two events with content
 	Free   bool          // repeats a connect error or a stale connection; outside the budget of attempts
-	Err    error         // cause, for the log
-	Reason string        // why this target: "", "retry", "fallback", "killed"
+	// Unreached: nothing was sent, because no server was there. No connection could
+	// be made, or no endpoint is ready, or those that were are no longer there. False
+	// where servers are there and are left alone because they failed.
+	Unreached bool
+	Err       error  // cause, for the log
+	Reason    string // why this target: "", "retry", "fallback", "killed"
 }
 
 // Failure is an error that the gateway must put into the client's envelope.

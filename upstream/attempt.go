@@ -75,7 +75,7 @@ func (x *exchange) try(a *Attempt, ep *endpoint, turn guard.Turn, again bool) ve
 	defer c.close(stop)
 
 	v := c.send()
-	a.Outcome, a.Duration = v.outcome, time.Since(a.Start)
+	a.Outcome, a.Duration, a.Unreached = v.outcome, time.Since(a.Start), v.connect
 	c.meter(a, c.stream)
 	c.appraise(a)
 	c.speedOf(a.Start.Add(a.Duration))

@@ -112,6 +112,7 @@ func (x *exchange) call(c *course, t Target, reason string) (on bool) {
 		return true
 	}
 	c.last = x.record(a)
+	x.ended(c.last)
 	x.note(v, c.last)
 	if v.final || !x.mayRetry(v) {
 		return false
@@ -136,10 +137,12 @@ func (x *exchange) without(c *course, a *Attempt, cold bool, reason string) (on 
 		}
 	}
 	a.Outcome, a.Free = NoEndpoint, false
+	a.Unreached = a.Target.Upstream.absent(x.ask(&a.Target), a.Start)
 	if x.last.outcome == "" || x.last.outcome == NoEndpoint {
 		x.last = a.Target.Upstream.unavailable(x.ask(&a.Target), a.Start)
 	}
 	c.last, c.same = x.record(a), false
+	x.ended(c.last)
 	x.limited = x.limited && x.last.outcome == UpRateLimited
 	return true
 }
@@ -150,6 +153,12 @@ func (x *exchange) record(a *Attempt) *Attempt {
 	x.res.Attempts = append(x.res.Attempts, Attempt{})
 	x.res.Attempts[n] = *a
 	return &x.res.Attempts[n]
+}
+
+func (x *exchange) ended(a *Attempt) {
+	if f := x.req.Ended; f != nil {
+		f(a)
+	}
 }
 
 // note takes an attempt's end into what the last answer is made of.

@@ -67,10 +67,18 @@ func TestHedge(t *testing.T) {
 					var n atomic.Int64
 					p, u := hedged(t, func(ctx context.Context, _ string, a *answerPipe) { serve(ctx, n.Add(1), a) }, change)
 					start := time.Now()
-					res, rec := do(t, p, request(t, body, to(u)))
-					got := ""
+					req, told := request(t, body, to(u)), 0
+					req.Ended = func(a *Attempt) { told++ }
+					res, rec := do(t, p, req)
+					got, lost := "", 0
 					for _, a := range res.Attempts {
 						got += string(a.Outcome) + " " + a.Reason + "; "
+						if a.Reason == reasonHedge {
+							lost = 1
+						}
+					}
+					if told != len(res.Attempts)-lost {
+						t.Errorf("told of %d of %d attempts: of two that race only one is an attempt's end", told, len(res.Attempts))
 					}
 					if got != want || time.Since(start) != took {
 						t.Errorf("%q after %v, want %q after %v", got, time.Since(start), want, took)
