@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"web":                  {},
 	"internal/fakellm":     {},
 	"internal/testenv":     {},
-	"router":               {"experiment", "upstream", "upstream/wire", "metrics"},
+	"router":               {"experiment", "experiment/guardrail", "experiment/ramp", "experiment/trial", "upstream", "upstream/wire", "metrics"},
 	"internal/sticky":      {"experiment"},
 	"internal/config":      {"router", "experiment/ramp"},
 	"internal/webhook":     {"experiment/ramp"},
