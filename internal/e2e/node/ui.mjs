@@ -83,6 +83,35 @@ const until = async (what, check) => {
 
 const setWeight = async (page, values) => { for (const [name, v] of Object.entries(values)) await page.locator(`#w-${name}`).fill(v); };
 
+// What GET …/ramp says of a ramp in its second step, and a guardrail of it.
+const verdict = (name, decision, code, more) => ({ name, metric: name, kind: 'rate', decision, code, action: 'rollback', require: 'pass', canary: { n: 120, k: 1 }, baseline: { n: 1080, k: 3 }, units: 20, bad_units: 1, need_units: 20, need_bad_units: 3, need_bad_trials: 5,
+  log_e: { fail_rel: 0.2, fail_abs: -3, pass_rel: 1.9, pass_abs: 2.2, fail_at: 9.2, pass_at: 3 }, bound: { tolerate_ratio: 1.5, pass_ratio: 2, max_rate: 0.1, ok_rate: 0.02, min_effect_rate: 0.01 }, ...more });
+const report = (more) => ({ experiment: KEY, generation: 1, at: new Date().toISOString(), state: 'running', phase: 'ramping', variant: 'canary', step: 1, steps: [{ weight: 500 }, { weight: 1000 }, { weight: 5000, approve: true }, { weight: 9900 }], since: new Date(Date.now() - 42_000).toISOString(), weights: {}, baseline: 'control',
+  decision: { action: 'continue', code: 'open', text: 'slow_ttfa is not proved yet' }, why_not: ['slow_ttfa is not proved yet', 'the step lasts for 42 s, min_duration is 60 s'], data_age_s: 1.2,
+  arms: [{ name: 'control', baseline: true, weight: 9000, units: 271, started: 610, rate: 12.1, ready: 1, capacity: 0 }, { name: 'canary', weight: 1000, units: 88, started: 190, rate: 4.02, ready: 1, capacity: 0 }],
+  treatments: [{ name: 'canary', ramping: true, weight: 1000, units: 88, needs: [{ guardrail: 'slow_ttfa', trials: 40, time_s: 19 }], verdicts: [verdict('error', 'PASS', 'absolute'), verdict('slow_ttfa', 'OPEN', 'inconclusive'),
+    verdict('output_tokens', 'OPEN', 'inconclusive', { kind: 'mean', require: 'no_fail', value: 0.31, bound: { max: 1 }, interval: { lower: 0.12, upper: 0.55 } }), verdict('restarts', 'PASS', 'under_max', { kind: 'limit', value: 0, bound: { max: 3 } })] }],
+  ready: { ok: true }, head_room: { ok: true, text: 'control has no max_in_flight' }, forecast: [{ step: 2, weight: 5000, rate: 8, users: 150, time_s: 32, ok: true, text: '' }], supervised: true, leader: 'host-1', ticks: 42, suspended: 0, replicas: 1, ...more });
+
+/** The experiment page as if its ramp stood so; posts() are the verbs that were sent. */
+async function openRamp(r, options) {
+  const posts = [];
+  const page = await openExperiment({ ...options, init: async (p) => {
+    await p.route(`**/admin/v1/experiments/${KEY}`, async (route) => {
+      const headers = { ...route.request().headers() };
+      delete headers['if-none-match'];
+      try {
+        const answer = await route.fetch({ headers }), body = await answer.json();
+        await route.fulfill({ response: answer, json: { ...body, state: r.state, ramp_state: { phase: r.phase } } });
+      } catch { /* the page is closed meanwhile */ }
+    });
+    await p.route(`**/admin/v1/experiments/${KEY}/ramp`, (route) => route.fulfill({ json: r }));
+    await p.route(`**/admin/v1/experiments/${KEY}:*`, (route) => { posts.push([new URL(route.request().url()).pathname.split(':').pop(), route.request().postDataJSON()]); return route.fulfill({ json: {} }); });
+  } });
+  await page.locator('#ramp .rungs').waitFor();
+  return { page, posts };
+}
+
 const cases = {
   async list_shows_the_experiment() {
     await traffic(60);
@@ -283,6 +312,59 @@ const cases = {
       const want = (await api('GET', `/experiments/${KEY}/assignments/${encodeURIComponent(unit)}`)).body;
       assert.equal(await page.locator('.answer strong').innerText(), want.variant);
       assert.ok((await page.locator('.facts').innerText()).includes(`${want.bucket} of 10,000`));
+    }
+  },
+
+  async ramp_says_where_it_is_and_why() {
+    await running();
+    const { page } = await openRamp(report());
+    const text = async (sel) => (await page.locator(sel).innerText()).replace(/\s+/g, ' ');
+    const ramp = await text('#ramp');
+    for (const want of [/Ready passed 5 % passed 10 % now for 4\d s 50 % to come about 32 s needs approval 99 % to come/, /Slow_ttfa is not proved yet/, /Why it is not advancing: the step lasts for 42 s, min_duration is 60 s/, /canary 88 units, 190 requests in this step/, /Decided by host-1/]) assert.match(ramp, want);
+    assert.equal(await page.locator('[aria-current=step]').count(), 1);
+    assert.match(await text('#guard-summary'), /4 guardrails: 2 passing, 2 pending/);
+    const row = async (name) => (await page.locator('#guardrails tr', { hasText: name }).innerText()).replace(/\s+/g, ' ');
+    assert.match(await row('Errors'), /Passing against its fixed bound 0\.83 % ≤ 1\.00 % 0\.28 % 1 of 120 baseline 3 of 1,080 20 or more/);
+    assert.match(await row('Slow first answer'), /Pending not proved either way about 40 trials more, about 19 s/);
+    assert.match(await row('Output tokens'), /\+31 % \+12 % to \+55 % ≤ \+100 %/);
+    await page.getByRole('img', { name: 'proof of health 73 %, of harm 2 %' }).first().waitFor();
+    await check(page, 'ramp');
+  },
+
+  async ramp_is_moved_by_hand() {
+    await running();
+    const { page, posts } = await openRamp(report({ phase: 'holding', approval: { weight: 5000, approve: true }, decision: { action: 'hold', code: 'approval', text: 'the step to 50 % waits for a person' }, why_not: [] }));
+    const dialog = page.getByRole('dialog');
+    await button(page, 'Advance…').click();
+    assert.match((await dialog.innerText()).replace(/\s+/g, ' '), /40 % of units move from control to canary.*Not proved yet: slow_ttfa/);
+    await dialog.locator('[data-confirm]').click();
+    assert.equal(posts.length, 0, 'without force and a reason nothing is sent');
+    await check(page, 'advance dialog');
+    await dialog.getByLabel('Advance all the same').check();
+    await dialog.getByLabel(/Reason/).fill('looked at it');
+    await dialog.locator('[data-confirm]').click();
+    await page.getByText('Advanced.').waitFor();
+    await button(page, 'Approve step…').click();
+    await dialog.locator('[data-confirm]').click();
+    await page.getByText('Approved.').waitFor();
+    await button(page, 'Promote…').click();
+    await dialog.getByLabel(/Reason/).fill('sure');
+    await dialog.locator('[data-confirm]').click();
+    await page.getByText('Promoted canary.').waitFor();
+    await page.locator('h1').click();
+    await page.keyboard.press('r');
+    assert.match((await dialog.innerText()).replace(/\s+/g, ' '), /take back 4\.0 requests\/s beside their 12\.1, on 1 ready endpoint\. control has no max_in_flight/, 'the rollback says what it costs');
+    await dialog.locator('[data-confirm]').click();
+    await page.getByText('Rolled back: control serves everybody.').first().waitFor();
+    assert.deepEqual(posts, [['advance', { force: true, reason: 'looked at it' }], ['approve', {}], ['promote', { variant: 'canary', reason: 'sure' }], ['rollback', {}]]);
+  },
+
+  async narrow_ramp_does_not_scroll_sideways() {
+    await running();
+    for (const width of [400, 320]) {
+      const { page } = await openRamp(report(), { width });
+      const [content, view] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+      assert.ok(content <= view, `it is ${content} px wide in ${view}`);
     }
   },
 

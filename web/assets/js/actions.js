@@ -27,14 +27,25 @@ function away(exp, live) {
   return { share, units: arms.reduce((n, a) => n + (a.arm?.units ?? 0), 0), rps: arms.reduce((n, a) => n + (a.arm?.rps_1m ?? 0), 0), names: arms.map((a) => a.name) };
 }
 
-/** ctx: {exp, etag, live(): arms}. Each resolves to the new experiment, or undefined. */
-export function rollback({ exp, live }) {
+/** What the baseline's servers would carry after a rollback; null without a report. */
+function takesBack(exp, r) {
+  const base = r?.arms?.find((a) => a.baseline), others = r?.arms?.filter((a) => !a.baseline) ?? [];
+  if (!base) return null;
+  const more = others.reduce((n, a) => n + (a.rate ?? 0), 0);
+  const load = more > 0 && `Its servers take back ${more.toFixed(1)}\u00a0requests/s beside their ${(base.rate ?? 0).toFixed(1)}, on ${plural(base.ready ?? 0, 'ready endpoint')}${base.capacity ? ` with room for ${base.capacity} at once` : ''}.`;
+  if (!load && !r.head_room?.text) return null;
+  return h('li', { class: r.head_room?.ok === false ? 'worse' : undefined }, [load, r.head_room?.text].filter(Boolean).join(' '));
+}
+
+/** ctx: {exp, etag, live(): arms, report(): the rollout's, or null}. Each resolves to the new experiment, or undefined. */
+export function rollback({ exp, live, report }) {
   const m = away(exp, live());
   return confirmAction({
     title: `Roll back to ${exp.baseline}?`, action: `Roll back to ${exp.baseline}`, danger: true,
     content: [h('ul', null,
       h('li', null, m.names.length ? [h('strong', null, percentShort(m.share)), ` of units are on ${words(m.names)} now. They go back to ${exp.baseline} within about 1\u00a0s: `, h('strong', null, `about ${plural(m.units, 'unit')}`), ' seen in the last hour on this replica, ', `${m.rps.toFixed(1)}\u00a0requests/s.`] : `Everybody is on ${exp.baseline} already; the experiment ends its generation.`),
       h('li', null, `${exp.baseline} then serves everybody. Pins and stickiness do not hold anybody back.`),
+      takesBack(exp, report?.()),
       h('li', null, 'Streams in flight finish on the variant that they began with.'),
       h('li', null, `The weights are kept (${words(exp.variants.map((v) => `${v.name} ${percentShort(v.weight)}`))}). Starting again opens generation ${exp.generation + 1}.`)),
     reasonField()],
@@ -49,7 +60,7 @@ export function rollback({ exp, live }) {
 export function pause({ exp }) {
   return confirmAction({
     title: `Pause ${exp.key}?`, action: 'Pause',
-    content: [h('p', null, exp.kind === 'canary' ? 'The weights stay as they are and everybody keeps the variant that they have; a ramp stands still.' : 'Nobody new is enrolled; who has a variant keeps it.'), h('p', null, 'Nobody moves. To take traffic off a variant, roll back.'), reasonField()],
+    content: [h('p', null, exp.kind === 'canary' ? 'The weights stay as they are and everybody keeps the variant that they have; a ramp stands still.' : 'Nobody new is enrolled; who has a variant keeps it.'), exp.ramp_state && h('p', null, 'Only a person starts the ramp again; guardrails go on watching and still roll back.'), h('p', null, 'Nobody moves. To take traffic off a variant, roll back.'), reasonField()],
     run: async (form) => { const out = await verb(exp.key, 'pause', '*', reasonOf(form)); toast('Paused.'); return out; },
   });
 }
@@ -57,7 +68,7 @@ export function pause({ exp }) {
 export function resume({ exp, etag }) {
   return confirmAction({
     title: `Resume ${exp.key}?`, action: 'Resume',
-    content: [h('p', null, `It runs on with its weights: ${words(exp.variants.map((v) => `${v.name} ${percentShort(v.weight)}`))}.`), reasonField()],
+    content: [exp.ramp_state && h('p', null, 'The ramp goes on in the step where it stopped; its trials begin anew.'), h('p', null, `It runs on with its weights: ${words(exp.variants.map((v) => `${v.name} ${percentShort(v.weight)}`))}.`), reasonField()],
     run: async (form) => { const out = await verb(exp.key, 'resume', etag, reasonOf(form)); toast('Resumed.'); return out; },
   });
 }
@@ -86,3 +97,45 @@ export function kill({ exp, live }, index) {
   });
 }
 
+const percentNext = (r) => percentShort(r.steps[r.step + 1]?.weight ?? 0);
+
+/** What a guardrail has not proved yet, in names. */
+const open = (r) => (r.treatments.find((t) => t.ramping)?.verdicts ?? []).filter((v) => v.decision === 'FAIL' || (v.decision === 'OPEN' && v.require !== 'no_fail' && v.action !== 'warn'));
+
+/** The next step now, by hand. Past a guardrail that has not passed it needs force and a reason. */
+export function advance({ exp, etag }, r) {
+  const now = r.step < 0 ? 0 : r.steps[r.step].weight, more = (r.steps[r.step + 1]?.weight ?? 0) - now, missing = open(r);
+  return confirmAction({
+    title: `Advance ${r.variant} to ${percentNext(r)}?`, action: 'Advance',
+    content: [h('ul', null,
+      h('li', null, h('strong', null, percentShort(more)), ` of units move from ${exp.baseline} to ${r.variant}; nobody else moves.`),
+      h('li', null, 'The trials of the step begin anew, and its guardrails with them.')),
+    missing.length > 0 && h('div', { class: 'notice warn' }, h('p', null, `Not proved yet: ${words(missing.map((v) => v.name))}.`),
+      h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'force', required: true }), 'Advance all the same')),
+    reasonField(missing.length > 0)],
+    run: async (form) => { const out = await verb(exp.key, 'advance', etag, { ...(form.get('force') && { force: true }), ...reasonOf(form) }); toast('Advanced.'); return out; },
+  });
+}
+
+/** Lets the ramp take the step that waits for a person, when its guardrails pass. */
+export function approve({ exp, etag }, r) {
+  return confirmAction({
+    title: `Approve the step to ${percentShort(r.approval.weight)}?`, action: 'Approve',
+    content: [h('p', null, `${r.variant} gets ${percentShort(r.approval.weight)} of units as soon as everything else lets it; nothing moves before.`), reasonField()],
+    run: async (form) => { const out = await verb(exp.key, 'approve', etag, reasonOf(form)); toast('Approved.'); return out; },
+  });
+}
+
+/** Everybody but the holdback to the variant, without the steps that are left. */
+export function promote({ exp, etag }, r) {
+  const missing = open(r);
+  return confirmAction({
+    title: `Promote ${r.variant}?`, action: `Promote ${r.variant}`,
+    content: [h('ul', null,
+      h('li', null, `Everybody gets ${r.variant}, but a small holdback that stays on ${exp.baseline} for comparison through the bake.`),
+      h('li', null, 'The steps that are left are skipped. During the bake guardrails still roll back.'),
+      missing.length > 0 && h('li', { class: 'worse' }, `Not proved yet: ${words(missing.map((v) => v.name))}.`)),
+    reasonField(missing.length > 0)],
+    run: async (form) => { const out = await verb(exp.key, 'promote', etag, { variant: r.variant, ...reasonOf(form) }); toast(`Promoted ${r.variant}.`); return out; },
+  });
+}

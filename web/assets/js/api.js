@@ -26,14 +26,14 @@ export const token = {
 
 let asking = null; // one prompt, however many requests wait for it
 
-async function send(method, path, { body, ifMatch, ifNoneMatch, signal } = {}) {
+async function send(method, path, { body, ifMatch, ifNoneMatch, signal, timeout = TIMEOUT } = {}) {
   const headers = { Accept: 'application/json' };
   const secret = token.get();
   if (secret) headers.Authorization = `Bearer ${secret}`;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   if (ifMatch) headers['If-Match'] = ifMatch;
   if (ifNoneMatch) headers['If-None-Match'] = ifNoneMatch;
-  const limit = AbortSignal.timeout(TIMEOUT);
+  const limit = AbortSignal.timeout(timeout);
   try {
     const answer = await fetch(`${root}/admin/v1${path}`, {
       method, headers, body: body === undefined ? undefined : JSON.stringify(body),
@@ -43,7 +43,7 @@ async function send(method, path, { body, ifMatch, ifNoneMatch, signal } = {}) {
   } catch (e) {
     if (signal?.aborted) throw e;
     const slow = e.name === 'TimeoutError';
-    throw new ApiError(0, { detail: slow ? 'No answer came within 10 seconds.' : 'The connection failed; the process may be stopped or restarting.' });
+    throw new ApiError(0, { detail: slow ? `No answer came within ${timeout / 1000} seconds.` : 'The connection failed; the process may be stopped or restarting.' });
   }
 }
 

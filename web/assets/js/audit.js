@@ -2,12 +2,15 @@
 // Rows of the audit log in words, with what differs between before and after.
 import { h } from './dom.js';
 import { NONE, ago, percentShort, when } from './format.js';
+import { decisionNumbers } from './guardrails.js';
 
 const verbs = {
   'experiment.set_weights': 'Set weights', 'experiment.rollback': 'Rolled back', 'experiment.pause': 'Paused', 'experiment.resume': 'Resumed',
   'experiment.start': 'Started', 'experiment.kill': 'Killed a variant', 'experiment.promote': 'Promoted a variant', 'experiment.finish': 'Finished',
   'experiment.create': 'Created', 'experiment.patch': 'Edited', 'experiment.archive': 'Archived', 'experiment.delete': 'Deleted',
   'experiment.reset-pins': 'Forgot the pins', 'experiment.reshuffle': 'Reshuffled', 'document.apply': 'Applied a document', 'document.seed': 'Seeded from the file',
+  'experiment.advance': 'Advanced by hand', 'experiment.approve': 'Approved a step', 'ramp.advance': 'Advanced', 'ramp.promote': 'Promoted', 'ramp.hold': 'Held', 'ramp.continue': 'Went on', 'ramp.pause': 'Paused by the ramp',
+  'ramp.rollback': 'Rolled back by a guardrail', 'ramp.kill_variant': 'Killed by a guardrail', 'ramp.finish_bake': 'Baked', 'ramp.setup': 'Began to count',
   'key.create': 'Created a key', 'key.revoke': 'Revoked a key', 'upstream.create': 'Created', 'upstream.patch': 'Edited', 'upstream.delete': 'Deleted',
   'model.create': 'Created', 'model.patch': 'Edited', 'model.delete': 'Deleted',
 };
@@ -15,7 +18,7 @@ const verbs = {
 export const verbOf = (row) => verbs[row.action] ?? row.action;
 
 // The server's own bookkeeping, which follows from the rest.
-const quiet = new Set(['updated_at', 'updated_revision', 'allocation', 'gen_revision', 'created_at']);
+const quiet = new Set(['updated_at', 'updated_revision', 'allocation', 'gen_revision', 'created_at', 'setup', 'since', 'epoch']);
 
 const named = (v) => v !== null && typeof v === 'object' && (v.name ?? v.key);
 
@@ -54,7 +57,8 @@ export function auditItem(row, { withObject = false, link } = {}) {
     h('div', { class: 'audit-line' },
       h('strong', null, verbOf(row)), withObject && row.object && [' ', link ? h('a', { href: link }, row.object) : h('span', { class: 'mono' }, row.object)],
       h('span', { class: 'spring' }), h('span', { class: 'hint' }, row.actor), h('time', { datetime: row.time, title: when(row.time), class: 'hint' }, ago(row.time))),
-    row.reason && h('p', { class: 'reason' }, row.reason),
+    (row.reason || row.details?.decision?.text) && h('p', { class: 'reason' }, row.reason || row.details.decision.text),
+    decisionNumbers(row.details),
     detail(row),
     withObject && h('p', { class: 'hint mono small' }, `revision ${row.revision}`, row.request_id && ` · request ${row.request_id}`, row.ip && ` · ${row.ip}`));
 }

@@ -8,6 +8,8 @@ import { toast } from '../dialog.js';
 import { actionButton, byId, emptyState, errorState, fillIn, h, setText } from '../dom.js';
 import { ago, rate, ratio, seconds, usd, when } from '../format.js';
 import { poll } from '../poll.js';
+import { sentence } from '../ramp.js';
+import { Rollout } from '../rollout.js';
 import { Series } from '../series.js';
 import { failing, freshness, pageUrl, root, start, subject as key } from '../shell.js';
 import { shortcut } from '../shortcuts.js';
@@ -16,10 +18,11 @@ import { setUpTester } from '../tester.js';
 import { stateChip, trafficBar } from '../variants.js';
 import { WeightsEditor } from '../weights.js';
 
-const page = { exp: null, etag: '', arms: [], events: [], rolledBackHere: false, minutes: 5 };
+const page = { exp: null, etag: '', arms: [], events: [], rolledBackHere: false, minutes: 5, rows: [] };
 const series = new Series(key);
 const editor = new WeightsEditor(byId('weights'), key, { saved: () => { live.now(); past.now(); } });
-const context = () => ({ exp: page.exp, etag: page.etag, live: () => page.arms });
+const rollout = new Rollout(key, { act: (run, ...args) => act(run, ...args), rows: () => page.rows });
+const context = () => ({ exp: page.exp, etag: page.etag, live: () => page.arms, report: () => rollout.report });
 
 async function act(run, ...args) {
   if (!page.exp) return;
@@ -40,10 +43,16 @@ function header(exp) {
     button(`${hold[0]}…`, hold[1], hold[2]), button(`Roll back to ${exp.baseline}…`, rollback, may.rollback, 'danger'));
 }
 
+/** What the last rollback said of itself, in words and numbers. */
+function because() {
+  const row = page.rows.find((r) => /rollback$/.test(r.action)), text = row?.details?.decision?.text ?? (row?.action.startsWith('ramp.') ? row.reason : '');
+  return text ? h('span', { class: 'because' }, `${sentence(text.replace(/^rolled back: /, ''))}. `) : '';
+}
+
 function notice(exp) {
   const el = byId('exp-notice');
   if (exp.state !== 'rolled_back') { el.replaceChildren(); return; }
-  fillIn(el, h('div', { class: 'notice warn', role: 'status' }, h('p', null, h('strong', null, `Rolled back: ${exp.baseline} serves everybody. `), page.rolledBackHere ? 'Your rollback is in force. ' : `Since ${when(exp.updated_at)}. `,
+  fillIn(el, h('div', { class: 'notice warn', role: 'status' }, h('p', null, h('strong', null, `Rolled back: ${exp.baseline} serves everybody. `), page.rolledBackHere ? 'Your rollback is in force. ' : `Since ${when(exp.updated_at)}. `, because(),
     'The weights are kept for a later start. ', h('button', { type: 'button', class: 'link', onclick: () => act(startExperiment) }, 'Start again as a new generation…'))));
 }
 
@@ -92,6 +101,7 @@ async function tick() {
     showExperiment(page.exp);
   }
   setText(byId('changed'), `changed ${ago(page.exp.updated_at)}`);
+  await rollout.update(page.exp);
   editor.update(page.exp, page.etag);
   series.add(page.arms);
   const el = byId('live');
@@ -112,6 +122,7 @@ function failed(err) {
 }
 
 function showHistory(rows) {
+  page.rows = rows;
   page.events = rows.filter((r) => !/\.(create|patch)$/.test(r.action)).map((r) => ({ t: Date.parse(r.time), text: verbOf(r) }));
   fillIn(byId('history'), rows.length ? h('ul', { class: 'auditlist' }, rows.map((r) => auditItem(r)))
     : h('p', { class: 'hint pad' }, 'Nothing was changed since the experiment was made.'));
@@ -131,6 +142,8 @@ const past = poll(async () => {
   const rows = (await get(`/experiments/${key}/history?limit=12`)).body.items;
   const text = JSON.stringify(rows.map((r) => r.id));
   if (byId('history').dataset.ids !== text || !byId('history').querySelector('details[open]')) showHistory(rows);
+  if (byId('history').dataset.ids !== text && page.exp) notice(page.exp);
   byId('history').dataset.ids = text;
 }, once(byId('history'), () => past.now()));
+byId('run-preflight').addEventListener('click', (e) => rollout.preflight(e.currentTarget));
 shortcut('r', 'Roll back (asks first)', () => { if (page.exp && allowed(page.exp).rollback === null) act(rollback); });
