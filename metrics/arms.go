@@ -147,8 +147,8 @@ func orWord(s, word string) string {
 
 func keyOf(e *Event) armKey {
 	k := armKey{label(e.Model, other), label(e.Experiment, none), label(e.Assigned, defaultVariant), RolePrimary}
-	if e.Role == RoleShadow {
-		k.role = RoleShadow
+	if e.Role == RoleShadow || e.Role == RoleProbe {
+		k.role = e.Role
 	}
 	return k
 }

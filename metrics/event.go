@@ -21,7 +21,7 @@ type Event struct {
 	Assigned        string // variant; "" = default
 	Served          string
 	Version         string // served variant's label
-	Role            string // primary | shadow; "" = primary
+	Role            string // primary | shadow | probe; "" = primary
 	Source          string // "" or playground
 	Bucket          int    // -1 = none
 	Reason          string

@@ -15,6 +15,7 @@ const (
 	defaultVariant = "default"
 	RolePrimary    = "primary"
 	RoleShadow     = "shadow"
+	RoleProbe      = "probe" // of preflights and readiness: cost, but no traffic
 )
 
 // Buckets. The TTFT set is a subset of vLLM's, so that gateway and engine can be

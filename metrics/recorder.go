@@ -95,7 +95,7 @@ func (r *Recorder) Record(ev Event) {
 	if r.ledger != nil {
 		r.ledger.q.push(&ev)
 	}
-	if r.access != nil && ev.Role != RoleShadow {
+	if r.access != nil && ev.Role != RoleShadow && ev.Role != RoleProbe {
 		r.access.q.push(&ev)
 	}
 }

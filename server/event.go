@@ -37,7 +37,7 @@ func (x *exchange) event() metrics.Event {
 	ev.Attempts = make([]metrics.Attempt, 0, len(res.Attempts))
 	for i := range res.Attempts {
 		if called(&res.Attempts[i]) {
-			ev.Attempts = append(ev.Attempts, attempt(&res.Attempts[i]))
+			ev.Attempts = append(ev.Attempts, router.Metered(&res.Attempts[i]))
 		}
 	}
 	if n := len(ev.Attempts); ev.Endpoint == "" && n > 0 {
@@ -87,23 +87,4 @@ func (x *exchange) eventPlan(ev *metrics.Event) {
 	d := &p.Decision
 	ev.Bucket, ev.HasUnit, ev.Unit, ev.Analysed = d.Bucket, d.HasUnit, d.Digest.Field, d.Analysed
 	ev.Generation = p.Experiment.Generation
-}
-
-// attempt prices one call. Its tokens go to the assigned variant's books, its
-// price is that of the variant that was called.
-func attempt(a *upstream.Attempt) metrics.Attempt {
-	m := metrics.Attempt{
-		Variant: a.Target.Variant, Endpoint: a.Endpoint, Outcome: string(a.Outcome), Status: a.Status,
-		Start: a.Start, Duration: a.Duration, Reason: a.Reason,
-		Input: a.Usage.Input, Cached: a.Usage.Cached, CacheWr: a.Usage.CacheWrite, Output: a.Usage.Output,
-		Reasoning: a.Usage.Reasoning, HasUsage: a.HasUsage, Estimated: a.Estimated,
-	}
-	if a.Target.Upstream != nil {
-		m.Upstream = a.Target.Upstream.Name()
-	}
-	if v, ok := a.Target.Tag.(*router.CompiledVariant); ok && a.HasUsage && v.Price != nil {
-		m.CostNano, m.Priced = v.Price.Cost(metrics.Tokens{
-			Input: m.Input, Cached: m.Cached, CacheWrite: m.CacheWr, Output: m.Output, Reasoning: m.Reasoning})
-	}
-	return m
 }

@@ -37,6 +37,8 @@ var allowed = map[string][]string{
 	"internal/sticky":      {"experiment"},
 	"internal/config":      {"router", "experiment/ramp"},
 	"internal/webhook":     {"experiment/ramp"},
+	"internal/preflight":   {"experiment/ramp", "metrics", "router", "upstream", "upstream/wire"},
+	"internal/readings":    {"experiment/guardrail", "router", "upstream"},
 	"internal/store":       {"router", "metrics", "migrations", "experiment", "internal/sticky"},
 	"internal/control":     {"router", "upstream", "experiment", "internal/sticky"},
 	"internal/demo":        {"router", "internal/fakellm"},

@@ -25,7 +25,7 @@ type Preflight struct {
 // Probe is one kind of request and how each variant answered it.
 type Probe struct {
 	Name string `json:"name"` // tools_auto
-	Asks string `json:"asks"` // in words: "a tool is offered"
+	Asks string `json:"asks"` // in words, behind "requests that": "use tools"
 	// Share of the live requests that ask for this, 0 to 1; nil: not known.
 	Share   *float64      `json:"share,omitempty"`
 	Results []ProbeResult `json:"results"` // in the order of Preflight.Variants
@@ -82,7 +82,7 @@ func (p *Preflight) Judge() {
 	case n == 1:
 		p.Text = blocking[0]
 	case n > 1:
-		p.Text = fmt.Sprintf("%s; and %d more probes pass on %s and fail otherwise", blocking[0], n-1, p.Baseline)
+		p.Text = fmt.Sprintf("%s; and %d more kinds of requests that %s answers", blocking[0], n-1, p.Baseline)
 	case failed > 0:
 		p.Text = fmt.Sprintf("nothing fails that passes on %s; %d answers failed in all", p.Baseline, failed)
 	default:
@@ -90,12 +90,19 @@ func (p *Preflight) Judge() {
 	}
 }
 
-// sentence is "31 % of your requests offer tools; v2 rejects them (400: …)".
+// sentence is "31 % of your requests use tools; v2 rejects them (400: …)".
 func (b *Probe) sentence(r *ProbeResult) string {
-	if b.Share != nil {
-		return fmt.Sprintf("%s of your requests: %s; %s fails (%s)", portion(*b.Share), b.Asks, r.Variant, r.Text)
+	does := "answers them wrongly"
+	switch {
+	case r.Status >= 400 && r.Status < 500:
+		does = "rejects them"
+	case r.Status == 0 || r.Status >= 500:
+		does = "fails on them"
 	}
-	return fmt.Sprintf("%s: %s fails (%s)", b.Asks, r.Variant, r.Text)
+	if b.Share != nil {
+		return fmt.Sprintf("%s of your requests %s; %s %s (%s)", portion(*b.Share), b.Asks, r.Variant, does, r.Text)
+	}
+	return fmt.Sprintf("requests that %s: %s %s (%s)", b.Asks, r.Variant, does, r.Text)
 }
 
 func portion(f float64) string {

@@ -12,7 +12,7 @@ func TestPreflightJudge(t *testing.T) {
 	t.Parallel()
 	third := 0.31
 	result := func(variant, state, text string) ramp.ProbeResult {
-		return ramp.ProbeResult{Variant: variant, State: state, Text: text}
+		return ramp.ProbeResult{Variant: variant, State: state, Status: 400, Text: text}
 	}
 	cases := []struct {
 		name         string
@@ -21,8 +21,8 @@ func TestPreflightJudge(t *testing.T) {
 		ok           bool
 		text         string
 	}{
-		{"only the variant fails", ramp.ProbePassed, ramp.ProbeFailed, &third, false, "31 % of your requests: a tool is offered; v2 fails (400: no tools)"},
-		{"no traffic yet", ramp.ProbePassed, ramp.ProbeFailed, nil, false, "a tool is offered: v2 fails (400: no tools)"},
+		{"only the variant fails", ramp.ProbePassed, ramp.ProbeFailed, &third, false, "31 % of your requests use tools; v2 rejects them (400: no tools)"},
+		{"no traffic yet", ramp.ProbePassed, ramp.ProbeFailed, nil, false, "requests that use tools: v2 rejects them (400: no tools)"},
 		{"both fail", ramp.ProbeFailed, ramp.ProbeFailed, nil, true, "nothing fails that passes on v1; 2 answers failed in all"},
 		{"only the baseline fails", ramp.ProbeFailed, ramp.ProbePassed, nil, true, "nothing fails that passes on v1; 1 answers failed in all"},
 		{"the baseline was not asked", ramp.ProbeSkipped, ramp.ProbeFailed, nil, true, "nothing fails that passes on v1; 1 answers failed in all"},
@@ -31,7 +31,7 @@ func TestPreflightJudge(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			p := &ramp.Preflight{Baseline: "v1", Variants: []string{"v1", "v2"}, Probes: []ramp.Probe{{
-				Name: "tools_auto", Asks: "a tool is offered", Share: c.share,
+				Name: "tools_auto", Asks: "use tools", Share: c.share,
 				Results: []ramp.ProbeResult{result("v1", c.base, "400: no tools"), result("v2", c.canary, "400: no tools")},
 			}}}
 			p.Judge()
