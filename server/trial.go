@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"sluice/experiment"
 	"sluice/experiment/trial"
 	"sluice/metrics"
 	"sluice/upstream"
@@ -37,7 +38,8 @@ func (x *exchange) testify(n int) {
 		return
 	}
 	in := trial.Start{
-		Experiment: e.Key, Generation: e.Generation, Variant: d.Variant, Analysed: d.Analysed, At: x.began, ID: x.id,
+		Experiment: e.Key, Generation: e.Generation, Variant: d.Variant, Analysed: d.Analysed,
+		Provisional: d.Reason == experiment.ReasonProvisional, At: x.began, ID: x.id,
 		Unit: d.Digest.Field, HasUnit: d.HasUnit, Retry: retryCount(x.r.Header), Prompt: int(x.prompt), Asks: trial.Asks(x.asks),
 	}
 	for _, f := range asked {

@@ -11,15 +11,22 @@ import (
 // few, not for all.
 const badKept = 8
 
+// provisionalOneIn is from when on an arm counts as provisional: one request in
+// so many. A store that is late for one in a thousand changes no comparison, and
+// would hold the ramp of a busy service for ever.
+const provisionalOneIn = 100
+
 // arm is what a shard counted of one variant since it was drained.
 type arm struct {
 	started int64
-	counts  []guardrail.Counts
-	units   []uint64 // that are new in the epoch
-	bad     [][]uint64
-	sums    []*groups // by guardrail; nil until there is something
-	asks    [len(askNames)]int64
-	outside [len(whys)]int64
+	// provisional are requests, beside those started.
+	provisional int64
+	counts      []guardrail.Counts
+	units       []uint64 // that are new in the epoch
+	bad         [][]uint64
+	sums        []*groups // by guardrail; nil until there is something
+	asks        [len(askNames)]int64
+	outside     [len(whys)]int64
 }
 
 // groups are a mean's sums by group of units.
@@ -71,7 +78,7 @@ func (a *arm) mean(i int, unit uint64, value float64) {
 
 // clear forgets what was drained, and keeps the room.
 func (a *arm) clear() {
-	a.started = 0
+	a.started, a.provisional = 0, 0
 	a.units = nil
 	clear(a.counts)
 	for i := range a.bad {
@@ -91,6 +98,8 @@ type armSums struct {
 	sums    []*groups
 	asks    [len(askNames)]int64
 	outside [len(whys)]int64
+
+	provisional int64
 }
 
 func (m *armSums) take(a *arm, to *ArmTick) {
@@ -100,6 +109,7 @@ func (m *armSums) take(a *arm, to *ArmTick) {
 		m.sums = make([]*groups, n)
 	}
 	to.Started += a.started
+	m.provisional += a.provisional
 	to.Units = append(to.Units, a.units...)
 	for i := range m.asks {
 		m.asks[i] += a.asks[i]
@@ -138,6 +148,7 @@ func (m *armSums) means(i int, s *groups) {
 // counts give equal bytes.
 func (m *armSums) put(to *ArmTick) {
 	slices.Sort(to.Units)
+	to.Provisional = m.provisional > 0 && m.provisional*provisionalOneIn >= m.provisional+to.Started
 	for i := range to.BadUnits {
 		slices.Sort(to.BadUnits[i])
 	}

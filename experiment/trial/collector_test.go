@@ -429,6 +429,29 @@ func TestReasonsOnce(t *testing.T) {
 	}
 }
 
+// A tick is provisional from a hundredth of its requests on.
+func TestProvisional(t *testing.T) {
+	for _, tt := range []struct {
+		sure, provisional int
+		want              bool
+	}{{0, 0, false}, {0, 1, true}, {5, 1, true}, {99, 1, true}, {100, 1, false}, {1000, 9, false}, {1000, 11, true}} {
+		c := trial.NewCollector(nil)
+		c.Set(map[string]*trial.Watch{"e": watch(t, nil)})
+		for n := range tt.sure + tt.provisional {
+			s := start(n, 1)
+			s.Analysed, s.Provisional = n < tt.sure, n >= tt.sure
+			c.Begin(s).Close(5, 0, false, 0)
+		}
+		got := c.Drain(began.Add(time.Second))["e"].Variants
+		if got[1].Provisional != tt.want || got[0].Provisional {
+			t.Errorf("%d of %d: %t, want %t", tt.provisional, tt.provisional+tt.sure, got[1].Provisional, tt.want)
+		}
+		if c.Drain(began.Add(2 * time.Second))["e"].Variants[1].Provisional {
+			t.Error("the next tick is provisional too")
+		}
+	}
+}
+
 // A replica names each unit of an epoch once, and not more than it may.
 func TestNamedUnits(t *testing.T) {
 	c := trial.NewCollector(nil)
@@ -542,6 +565,24 @@ func TestTickSize(t *testing.T) {
 		var back trial.Tick
 		if err := json.Unmarshal(b, &back); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+func BenchmarkBegin(b *testing.B) {
+	c := trial.NewCollector(nil)
+	c.Set(map[string]*trial.Watch{"e": watch(b, nil)})
+	starts := make([]*trial.Start, 4096)
+	for n := range starts {
+		starts[n] = start(n, n%2)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		c.Begin(starts[i%len(starts)])
+		if i%len(starts) == 0 { // what nobody ends is let go
+			b.StopTimer()
+			c.Set(map[string]*trial.Watch{"e": watch(b, nil)})
+			b.StartTimer()
 		}
 	}
 }

@@ -12,14 +12,17 @@ type Start struct {
 	// Analysed is what the assignment says. What is not analysed is counted as
 	// outside, and still takes the unit along: it may move by it.
 	Analysed bool
-	At       time.Time
-	ID       string // of the request
-	Unit     [8]byte
-	HasUnit  bool
-	Key      string // of the caller, to name a heavy unit
-	Tenant   string
-	Retry    int // x-stainless-retry-count
-	Prompt   int // estimated tokens; negative: unknown
+	// Provisional says that the unit was answered without its pin: Variant may
+	// not be its own.
+	Provisional bool
+	At          time.Time
+	ID          string // of the request
+	Unit        [8]byte
+	HasUnit     bool
+	Key         string // of the caller, to name a heavy unit
+	Tenant      string
+	Retry       int // x-stainless-retry-count
+	Prompt      int // estimated tokens; negative: unknown
 	// Talk is a hash of the conversation whose turn it is, 0 unknown: what the turn
 	// before had of the prompt is taken to be in a cache.
 	Talk  uint64
@@ -131,6 +134,9 @@ func (r *Request) begin(in *Start) {
 	w, a := r.watch, &r.s.arms[r.variant]
 	open, out := w.Plan.Begin(&r.f)
 	r.leaves(a, out)
+	if in.Provisional {
+		a.provisional++
+	}
 	if out&whole != 0 {
 		return
 	}

@@ -42,15 +42,17 @@ type ArmTick struct {
 	// Outside are requests by the reason for which they are left out of all
 	// guardrails, or of some; each once under a reason.
 	Outside map[Why]int64 `json:"outside,omitempty"`
+	// Provisional says that at least a hundredth of the arm's units were answered
+	// without their pin.
+	Provisional bool `json:"provisional,omitempty"`
 
 	// Filled in by the sender: of the variant's upstream as this replica sees it.
-	Endpoints   int  `json:"endpoints,omitempty"`
-	Ready       int  `json:"ready,omitempty"`    // of them
-	Capacity    int  `json:"capacity,omitempty"` // calls at once that the ready ones take; 0 = no limit is set
-	InFlight    int  `json:"in_flight,omitempty"`
-	NotReady    bool `json:"not_ready,omitempty"`   // no endpoint is reachable
-	Provisional bool `json:"provisional,omitempty"` // units were answered without their pin
-	Tripped     bool `json:"tripped,omitempty"`     // by the local breaker
+	Endpoints int  `json:"endpoints,omitempty"`
+	Ready     int  `json:"ready,omitempty"`    // of them
+	Capacity  int  `json:"capacity,omitempty"` // calls at once that the ready ones take; 0 = no limit is set
+	InFlight  int  `json:"in_flight,omitempty"`
+	NotReady  bool `json:"not_ready,omitempty"` // no endpoint is reachable
+	Tripped   bool `json:"tripped,omitempty"`   // by the local breaker
 }
 
 // Sum is the mean's part of one group of units: requests and what they add up to.
