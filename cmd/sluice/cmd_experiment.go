@@ -20,10 +20,12 @@ func experimentCommand(a *cli) *cobra.Command {
 	r := &remote{}
 	cmd := group(&cobra.Command{Use: "experiment", Aliases: []string{"exp"}, Short: "Look at experiments and change them live"})
 	r.flags(cmd)
-	cmd.AddCommand(experimentList(a, r), experimentGet(a, r), experimentCreate(a, r), setWeights(a, r), assign(a, r))
+	cmd.AddCommand(experimentList(a, r), experimentGet(a, r), experimentCreate(a, r), setWeights(a, r))
 	for _, v := range verbs {
 		cmd.AddCommand(verbCommand(a, r, v))
 	}
+	cmd.AddCommand(experimentStatus(a, r), experimentGuardrails(a, r), experimentHistory(a, r), experimentForecast(a, r),
+		explain(a, r), preflightCommand(a, r), watchCommand(a, r))
 	return cmd
 }
 
@@ -220,7 +222,7 @@ func (a *cli) saidReplicas(out *answer) {
 
 func setWeights(a *cli, r *remote) *cobra.Command {
 	var w write
-	var bp bool
+	var bp, pauseRamp bool
 	cmd := &cobra.Command{
 		Use:   "set-weights KEY NAME=PERCENT…",
 		Short: "Change how the users are split",
@@ -246,7 +248,11 @@ func setWeights(a *cli, r *remote) *cobra.Command {
 			if w.reason != "" {
 				in["reason"] = w.reason
 			}
-			out, err := c.update(cmd.Context(), path, http.MethodPut, path, w.query(), w.ifMatch, in)
+			query := w.query()
+			if pauseRamp {
+				query.Set("pause_ramp", "true")
+			}
+			out, err := c.update(cmd.Context(), path, http.MethodPut, path, query, w.ifMatch, in)
 			if err != nil {
 				return err
 			}
@@ -260,6 +266,7 @@ func setWeights(a *cli, r *remote) *cobra.Command {
 		},
 	}
 	w.flags(cmd)
+	cmd.Flags().BoolVar(&pauseRamp, "pause-ramp", false, "pause a ramp that is on, instead of being refused")
 	cmd.Flags().BoolVar(&bp, "bp", false, "the numbers are basis points (1/100 %)")
 	return cmd
 }
@@ -307,81 +314,6 @@ func members(w io.Writer, path string, data []byte) {
 			name = path + "." + name
 		}
 		members(w, name, v)
-	}
-}
-
-// verb is a change of state. variant says whether it takes VARIANT; any
-// whether it may go ahead whatever the revision is, because it is the safe way.
-type verb struct {
-	name, short  string
-	variant, any bool
-}
-
-var verbs = []verb{
-	{name: "start", short: "Start it; from rolled back: a new generation"},
-	{name: "pause", short: "Freeze the ramp or enrolment; users keep their variant", any: true},
-	{name: "resume", short: "Go on after a pause"},
-	{name: "rollback", short: "Everybody to the baseline, at once", any: true},
-	{name: "kill", short: "Take a variant out for good, at once", variant: true, any: true},
-	{name: "promote", short: "Make a variant the one for everybody", variant: true},
-	{name: "finish", short: "End it"},
-}
-
-func verbCommand(a *cli, r *remote, v verb) *cobra.Command {
-	var w write
-	use, want := v.name+" KEY", exactly("KEY")
-	if v.variant {
-		use, want = v.name+" KEY VARIANT", exactly("KEY", "VARIANT")
-	}
-	cmd := &cobra.Command{
-		Use: use, Short: v.short, Args: want,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := r.client(a)
-			if err != nil {
-				return err
-			}
-			in := map[string]any{}
-			if w.reason != "" {
-				in["reason"] = w.reason
-			}
-			if v.variant {
-				in["variant"] = args[1]
-			}
-			match := w.ifMatch
-			if v.any && match == "" {
-				match = "*"
-			}
-			path := experimentPath(args[0])
-			out, err := c.update(cmd.Context(), path, http.MethodPost, path+":"+v.name, w.query(), match, in)
-			if err != nil {
-				return err
-			}
-			a.said(w.dryRun, "%s: %s", args[0], v.name)
-			a.saidReplicas(out)
-			return a.printAny(out)
-		},
-	}
-	w.flags(cmd)
-	return cmd
-}
-
-func assign(a *cli, r *remote) *cobra.Command {
-	return &cobra.Command{
-		Use: "assign KEY UNIT", Short: "Explain which variant a user gets, and why", Args: exactly("KEY", "UNIT"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[1] == "" {
-				return usagef("UNIT is empty")
-			}
-			c, err := r.client(a)
-			if err != nil {
-				return err
-			}
-			out, err := c.call(cmd.Context(), http.MethodGet, experimentPath(args[0])+"/assignments/"+url.PathEscape(args[1]), nil, "", nil)
-			if err != nil {
-				return err
-			}
-			return a.printAny(out)
-		},
 	}
 }
 

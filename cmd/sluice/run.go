@@ -127,7 +127,7 @@ version, and changes the split live.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(serveCommand(a), demoCommand(a), validateCommand(a), configCommand(a), applyCommand(a), diffCommand(a),
-		migrateCommand(a), experimentCommand(a), upstreamCommand(a), keyCommand(a), doctorCommand(a), versionCommand(a))
+		migrateCommand(a), experimentCommand(a), preflightTop(a), upstreamCommand(a), keyCommand(a), doctorCommand(a), versionCommand(a))
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {

@@ -55,14 +55,17 @@ type Config struct {
 	Live     *router.Live
 	Recorder Recorder
 	Pins     router.Pins // for explain; nil: pins are not shown
-	Metrics  http.Handler
-	Extra    http.Handler // served below /demo/, for the demo's buttons
-	Token    string       // "" is loopback only, Host and Origin checked
-	Listen   string
-	BasePath string // prefix of everything behind a proxy, "" or "/sluice"
-	Badge    string // environment shown in the UI
-	Version  string
-	AuthKeys bool // whether the data plane asks for keys
+	// Rollouts and Preflights tell of ramps; nil: nobody watches, nothing is probed.
+	Rollouts   Rollouts
+	Preflights Preflights
+	Metrics    http.Handler
+	Extra      http.Handler // served below /demo/, for the demo's buttons
+	Token      string       // "" is loopback only, Host and Origin checked
+	Listen     string
+	BasePath   string // prefix of everything behind a proxy, "" or "/sluice"
+	Badge      string // environment shown in the UI
+	Version    string
+	AuthKeys   bool // whether the data plane asks for keys
 	// Done ends streams of events when it is closed; nil: with their connection.
 	Done <-chan struct{}
 	Log  *slog.Logger
@@ -128,6 +131,7 @@ func (a *API) api(r chi.Router) error {
 	a.registerExperiments(api)
 	a.registerWeights(api)
 	a.registerVerbs(api)
+	a.registerRollouts(api)
 	a.registerObjects(api)
 	a.registerDocument(api)
 	a.registerKeys(api)

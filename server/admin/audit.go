@@ -62,20 +62,6 @@ func (a *API) audit(ctx context.Context, in *struct {
 	return a.auditPage(ctx, in.PageIn, router.AuditFilter{Actor: in.Actor, Object: in.Object, Action: in.Action})
 }
 
-// history is that of an experiment that is gone, too.
-func (a *API) history(ctx context.Context, in *struct {
-	ExperimentKey
-	PageIn
-}) (*auditOut, error) {
-	out, err := a.auditPage(ctx, in.PageIn, router.AuditFilter{Object: "experiment/" + in.Key})
-	if err == nil && len(out.Body.Items) == 0 && in.Cursor == "" {
-		if _, _, err := a.find(in.Key); err != nil {
-			return nil, err
-		}
-	}
-	return out, err
-}
-
 func (a *API) verifyAudit(ctx context.Context, _ *struct{}) (*verifyOut, error) {
 	out := &verifyOut{}
 	rows, err := a.cfg.Store.VerifyAudit(ctx)

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-chi/chi/v5"
 
+	"sluice/experiment/ramp"
 	"sluice/router"
 )
 
@@ -27,7 +28,7 @@ const (
 
 // event is one message of GET /events.
 type event struct {
-	name string // change | degraded
+	name string // change | ramp | degraded
 	id   int64  // of a change: its revision
 	data any
 }
@@ -38,6 +39,19 @@ type changeEvent struct {
 	Action   string `json:"action,omitempty"` // unknown while the database is away
 	Object   string `json:"object,omitempty"`
 	Actor    string `json:"actor,omitempty"`
+}
+
+// rampEvent is how a rollout stands, told when that changes.
+type rampEvent struct {
+	Experiment string            `json:"experiment"`
+	State      string            `json:"state"`
+	Phase      ramp.Phase        `json:"phase,omitempty"`
+	Reason     string            `json:"reason,omitempty"`
+	Step       int               `json:"step"`
+	Weights    map[string]int    `json:"weights"`
+	Decision   ramp.Decision     `json:"decision"`
+	Guardrails map[string]string `json:"guardrails"` // "variant/name" -> PASS, FAIL or OPEN
+	Supervised bool              `json:"supervised"`
 }
 
 // degradedEvent is all that does not work from now on.
@@ -100,7 +114,8 @@ func (h *hub) look() view {
 func (h *hub) watch(ctx context.Context, last view) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	for {
+	ramps := map[string]rampEvent{}
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -115,8 +130,50 @@ func (h *hub) watch(ctx context.Context, last view) {
 		if !slices.Equal(now.degraded, last.degraded) {
 			h.tell(ctx, event{name: "degraded", data: degradedEvent{now.degraded}})
 		}
+		if n%rampEvery == 0 {
+			for _, e := range h.a.rampsNow(ctx, ramps) {
+				h.tell(ctx, e)
+			}
+		}
 		last = now
 	}
+}
+
+// rampEvery is how many looks lie between two at the rollouts, whose reports
+// are made once a second.
+const rampEvery = int(time.Second / watchEvery)
+
+// rampsNow are the rollouts that stand otherwise than told, and notes them.
+// Numbers alone are no news: whoever shows them reads GET …/ramp.
+func (a *API) rampsNow(ctx context.Context, told map[string]rampEvent) (out []event) {
+	t := a.cfg.Live.Load()
+	if a.cfg.Rollouts == nil || t == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for i := range t.Snapshot.Document.Experiments {
+		e := &t.Snapshot.Document.Experiments[i]
+		r, err := a.cfg.Rollouts.Report(ctx, e.Key)
+		if err != nil {
+			delete(told, e.Key)
+			continue
+		}
+		now := rampEvent{Experiment: e.Key, State: r.State, Phase: r.Phase, Reason: r.Reason, Step: r.Step, Weights: r.Weights,
+			Decision: r.Decision, Guardrails: map[string]string{}, Supervised: r.Supervised}
+		for _, tr := range r.Treatments {
+			for _, v := range tr.Verdicts {
+				now.Guardrails[tr.Name+"/"+v.Name] = string(v.Decision)
+			}
+		}
+		was, known := told[e.Key]
+		told[e.Key] = now
+		was.Decision.Text = now.Decision.Text
+		if !known || !reflect.DeepEqual(was, now) {
+			out = append(out, event{name: "ramp", data: now})
+		}
+	}
+	return out
 }
 
 // tell never waits: a stream that is full is closed.
@@ -161,7 +218,7 @@ func (a *API) registerEvents(r chi.Router, api huma.API) {
 	api.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "events", Method: http.MethodGet, Path: "/events", Tags: []string{"status"},
 		Summary:     "Changes as they happen, as server-sent events",
-		Description: "event: change with {revision, action, object, actor} for each revision that serves here; event: degraded with {degraded: […]} when that changes and once at the start. A comment every 15 s. Last-Event-ID begins after that revision.",
+		Description: "event: change with {revision, action, object, actor} for each revision that serves here; event: ramp with {experiment, state, phase, step, weights, decision, guardrails} when a rollout stands otherwise; event: degraded with {degraded: […]} when that changes and once at the start. A comment every 15 s. Last-Event-ID begins after that revision.",
 		Parameters:  []*huma.Param{{Name: "Last-Event-ID", In: "header", Description: "revision of the last change that was seen", Schema: &huma.Schema{Type: "integer"}}},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: "string"}}}},

@@ -21,9 +21,11 @@ type (
 	// experimentBody is an experiment as every operation shows it.
 	experimentBody struct {
 		router.ExperimentView
-		Differs  []string `json:"differs" doc:"what differs between the variants: model, params, prompt, upstream"`
-		Warnings []string `json:"warnings" doc:"what may spoil it, in words"`
-		Write    *written `json:"write,omitempty" doc:"of a change"`
+		Differs      []string      `json:"differs" doc:"what differs between the variants: model, params, prompt, upstream"`
+		Warnings     []string      `json:"warnings" doc:"what may spoil it, in words"`
+		Write        *written      `json:"write,omitempty" doc:"of a change"`
+		Forecast     *forecastBody `json:"forecast,omitempty" doc:"of a creation and of the dry run of a start: what the steps of its ramp take"`
+		RollbackCost *rollbackCost `json:"rollback_cost,omitempty" doc:"of the dry run of a rollback"`
 	}
 	experimentOut struct {
 		ETag string `header:"ETag"`
@@ -158,6 +160,12 @@ func showNow(t *router.Table, e *router.Experiment) experimentBody {
 func bodyOfExperiment(e *router.Experiment) experimentBody {
 	b := experimentBody{ExperimentView: router.View(e, 0)}
 	b.Differs, b.Warnings = router.Differs(e)
+	if policy, ok := e.Policy(); ok {
+		b.Warnings = append(b.Warnings, policy.Warnings()...)
+		if e.RampState == nil && e.State == router.StateRunning {
+			b.Warnings = append(b.Warnings, "The ramp was written while the experiment ran: it begins with the next start (roll back, then start).")
+		}
+	}
 	return b
 }
 
@@ -182,10 +190,17 @@ func (a *API) createExperiment(ctx context.Context, in *createExperiment) (*expe
 	if err != nil {
 		return nil, err
 	}
-	return a.writeExperiment(ctx, e.Key, change{action: "experiment.create", reason: in.Reason, in: in.WriteIn,
+	out, err := a.writeExperiment(ctx, e.Key, change{action: "experiment.create", reason: in.Reason, in: in.WriteIn,
 		mutate: func(s *router.Snapshot, rev int64, now time.Time) error {
 			return router.CreateExperiment(&s.Document, rev, now, *e)
 		}})
+	if err != nil {
+		return nil, err
+	}
+	if t, err := a.table(); err == nil {
+		out.Body.Forecast = a.forecastOf(ctx, t, e)
+	}
+	return out, nil
 }
 
 // writeExperiment commits a change of one experiment and shows it.
@@ -223,7 +238,7 @@ func (a *API) patchExperiment(ctx context.Context, in *patchExperiment) (*experi
 	if err != nil {
 		return nil, err
 	}
-	if patch, err = without(patch, "differs", "warnings", "write"); err != nil {
+	if patch, err = without(patch, "differs", "warnings", "write", "forecast", "rollback_cost"); err != nil {
 		return nil, err
 	}
 	return a.writeExperiment(ctx, in.Key, change{action: "experiment.patch", reason: in.Reason, in: in.WriteIn,

@@ -2,7 +2,10 @@ package admin
 
 import (
 	"context"
+	"encoding/hex"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"sluice/experiment"
@@ -20,9 +23,13 @@ type explainOut struct {
 		PinError   string        `json:"pin_error,omitempty"`
 		Variant    string        `json:"variant" doc:"what a request of this unit gets now"`
 		Reason     string        `json:"reason"`
+		Rule       string        `json:"rule" doc:"what decided, in words"`
 		Analysed   bool          `json:"analysed"`
+		Excluded   bool          `json:"excluded" doc:"its pin is not analysed: it was evicted, or took over another's"`
+		Heavy      bool          `json:"heavy" doc:"it carries so much of the traffic that it stays out of a ramp's early steps"`
 		Revision   int64         `json:"revision"`
 		LastChange *router.Audit `json:"last_change" doc:"what changed the experiment last"`
+		Changed    string        `json:"changed,omitempty" doc:"the same in words"`
 	}
 }
 
@@ -41,7 +48,7 @@ func (a *API) explain(ctx context.Context, in *struct {
 	Type   string `query:"type" default:"user" pattern:"^[a-z0-9_]{1,16}$" doc:"kind of unit"`
 	Tenant string `query:"tenant" maxLength:"64" doc:"tenant of the key that the unit comes with"`
 }) (*explainOut, error) {
-	t, _, err := a.find(in.Key)
+	t, exp, err := a.find(in.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +89,61 @@ func (a *API) explain(ctx context.Context, in *struct {
 	if o := e.Exp.Owner(digest.Bucket); o >= 0 && o < len(e.Variants) {
 		b.Owner = e.Variants[o].Name
 	}
+	b.Excluded = b.Pin != nil && b.Pin.Excluded
+	b.Heavy = exp.Ramping() && slices.Contains(exp.RampState.Heavy, hex.EncodeToString(digest.Field[:]))
+	b.Rule = rule(e, &d, b.Owner)
 	b.Variant, b.Reason, b.Analysed = e.Variants[d.Variant].Name, string(d.Reason), d.Analysed
 	if page, err := a.auditPage(ctx, PageIn{Limit: 1}, router.AuditFilter{Object: "experiment/" + in.Key}); err == nil && len(page.Body.Items) > 0 {
 		b.LastChange = &page.Body.Items[0]
+		b.Changed = narrate(b.LastChange).Text
 	}
 	return out, nil
+}
+
+// rule says what decided, for people who ask why.
+func rule(e *router.CompiledExperiment, d *experiment.Decision, owner string) string {
+	variant, baseline := e.Variants[d.Variant].Name, e.Variants[e.Baseline].Name
+	switch d.Reason {
+	case experiment.ReasonBucket:
+		return fmt.Sprintf("its bucket, %d, is one of %s's", d.Bucket, variant)
+	case experiment.ReasonPin:
+		return "it was given " + variant + " before, in this generation, and keeps it"
+	case experiment.ReasonMerged:
+		return "its session was given " + variant + " before, and it takes that over"
+	case experiment.ReasonEvicted:
+		return "the variant that it had was killed or has weight 0, so it gets the baseline"
+	case experiment.ReasonHeavy:
+		return fmt.Sprintf("it carries over a tenth of the model's traffic, and such units stay on %s below the 20 %% step", baseline)
+	case experiment.ReasonHoldout:
+		return "it is in the holdout, which no experiment touches"
+	case experiment.ReasonLayer:
+		return "it is outside of the experiment's slice"
+	case experiment.ReasonTargeting:
+		return "it does not match the targeting; what depends on the request (headers, key, tags) is not known here"
+	case experiment.ReasonFixed:
+		return "a fixed segment gives it " + variant
+	case experiment.ReasonNotRunning:
+		return "the experiment does not run"
+	case experiment.ReasonRolledBack:
+		return "the experiment was rolled back: everybody gets " + baseline
+	case experiment.ReasonPromoted:
+		return variant + " was promoted: everybody gets it"
+	case experiment.ReasonBlocked:
+		return "it was in an earlier generation that block_below shuts out"
+	case experiment.ReasonEnrolmentPaused:
+		return "the experiment is paused, and it was in it for the first time"
+	case experiment.ReasonUnallocated:
+		return fmt.Sprintf("nobody owns its bucket, %d", d.Bucket)
+	case experiment.ReasonKilled:
+		return fmt.Sprintf("%s owns its bucket, %d, and was killed", cmpOr(owner, "a variant"), d.Bucket)
+	case experiment.ReasonNotReady:
+		return fmt.Sprintf("%s owns its bucket, %d, and is out of service", cmpOr(owner, "a variant"), d.Bucket)
+	case experiment.ReasonProvisional:
+		return "its pin cannot be read now, so the table decides, for this request alone"
+	case experiment.ReasonUnsupervised:
+		return "nobody supervises the rollout, so everybody gets " + baseline
+	case experiment.ReasonRandom:
+		return "stickiness: none draws anew for each request"
+	}
+	return string(d.Reason)
 }

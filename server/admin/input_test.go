@@ -191,7 +191,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	if allow := r.header.Get("Allow"); allow != "GET, HEAD, PATCH, DELETE" {
 		t.Errorf("Allow: %s", allow)
 	}
-	g.v1("POST", exp+":nope", "").has("detail", `There is no verb nope here; an experiment has start, pause, resume, rollback, kill, promote, finish, reset-pins, reshuffle.`)
+	g.v1("POST", exp+":nope", "").has("detail", `There is no verb nope here; an experiment has start, pause, resume, advance, approve, rollback, kill, promote, finish, reset-pins, reshuffle.`)
 	g.call("GET", "/favicon.ico", "").refused(404, "not_found")
 	g.call("GET", "/"+strings.Repeat("x", 5000), "").refused(404, "not_found")
 }

@@ -102,7 +102,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		}
 		// Creating, revoking and previewing are not changes of what was read.
 		needs := method != "GET" && op.ID != "revoke-key" && op.ID != "preview-weights" &&
-			!slices.Contains([]string{"rollback-experiment", "kill-experiment", "pause-experiment", "drain-upstream", "enable-upstream", "probe-upstream"}, op.ID) && !strings.HasPrefix(op.ID, "create-")
+			!slices.Contains([]string{"rollback-experiment", "kill-experiment", "pause-experiment", "run-preflight", "drain-upstream", "enable-upstream", "probe-upstream"}, op.ID) && !strings.HasPrefix(op.ID, "create-")
 		if match != needs {
 			t.Errorf("%s: If-Match is required: %v", name, match)
 		}
@@ -117,7 +117,8 @@ func TestOpenAPIDocument(t *testing.T) {
 		"GET /experiments/{key}/weights", "PUT /experiments/{key}/weights", "POST /experiments/{key}/weights:preview",
 		"POST /experiments/{key}:start", "POST /experiments/{key}:pause", "POST /experiments/{key}:resume", "POST /experiments/{key}:rollback",
 		"POST /experiments/{key}:kill", "POST /experiments/{key}:promote", "POST /experiments/{key}:finish", "POST /experiments/{key}:reset-pins", "POST /experiments/{key}:reshuffle",
-		"GET /experiments/{key}/results", "GET /experiments/{key}/history", "GET /experiments/{key}/assignments/{unit}",
+		"POST /experiments/{key}:advance", "POST /experiments/{key}:approve", "GET /experiments/{key}/ramp", "GET /experiments/{key}/guardrails",
+		"GET /experiments/{key}/forecast", "GET /experiments/{key}/preflight", "POST /experiments/{key}:preflight", "GET /experiments/{key}/results", "GET /experiments/{key}/history", "GET /experiments/{key}/assignments/{unit}",
 		"GET /upstreams", "POST /upstreams", "GET /upstreams/{name}", "PATCH /upstreams/{name}", "DELETE /upstreams/{name}", "GET /upstreams/{name}/status",
 		"POST /upstreams/{name}:drain", "POST /upstreams/{name}:enable", "POST /upstreams/{name}:probe",
 		"GET /models", "POST /models", "GET /models/{name}", "PATCH /models/{name}", "DELETE /models/{name}",

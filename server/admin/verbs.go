@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"sluice/experiment/ramp"
 	"sluice/router"
 )
 
@@ -15,6 +16,7 @@ type (
 	verbBody struct {
 		Reason  string `json:"reason,omitempty" maxLength:"1000" doc:"why, for the audit log"`
 		Variant string `json:"variant,omitempty" doc:"of promote and kill"`
+		Force   bool   `json:"force,omitempty" doc:"of start: within the cooldown; of advance and promote: without proof. Needs a reason"`
 	}
 	verbIn struct {
 		ExperimentKey
@@ -26,6 +28,7 @@ type (
 		name, summary string
 		star          bool // If-Match: * will do: the safe direction must not lose a race
 		variant       bool // names one
+		force         bool // may be forced
 		edit          func(d *router.Document, rev int64, now time.Time, key, variant string) error
 	}
 )
@@ -36,15 +39,17 @@ func plain(f func(*router.Document, int64, time.Time, string) error) func(*route
 }
 
 var verbs = []verb{
-	{"start", "Start, or start again as a new generation", false, false, plain(router.Start)},
-	{"pause", "Pause: assigned units stay", true, false, plain(router.Pause)},
-	{"resume", "Resume", false, false, plain(router.Resume)},
-	{"rollback", "Give everybody the baseline, at once", true, false, plain(router.Rollback)},
-	{"kill", "Take one variant out for good; its units get the baseline", true, true, router.Kill},
-	{"promote", "Give everybody one variant", false, true, router.Promote},
-	{"finish", "End the experiment; everybody gets the baseline", false, false, plain(router.Finish)},
-	{"reset-pins", "Forget the pins; the table decides anew", false, false, plain(router.ResetPins)},
-	{"reshuffle", "New seed: everybody is assigned anew", false, false, plain(router.Reshuffle)},
+	{name: "start", summary: "Start, or start again as a new generation", force: true, edit: plain(router.Start)},
+	{name: "pause", summary: "Pause: the ramp or enrolment stops, assigned units stay", star: true, edit: plain(router.Pause)},
+	{name: "resume", summary: "Resume; a ramp goes on from the weight that it has", edit: plain(router.Resume)},
+	{name: "advance", summary: "Take the next step of the ramp now, approval included; after the last one the bake, and from the bake its end", force: true, edit: plain(router.RampAdvance)},
+	{name: "approve", summary: "Let the ramp take the step that waits for a person, once it is proved", edit: plain(router.RampApprove)},
+	{name: "rollback", summary: "Give everybody the baseline, at once", star: true, edit: plain(router.Rollback)},
+	{name: "kill", summary: "Take one variant out for good; its units get the baseline", star: true, variant: true, edit: router.Kill},
+	{name: "promote", summary: "Give everybody one variant; the variant of a ramp bakes first", variant: true, force: true, edit: router.Promote},
+	{name: "finish", summary: "End the experiment; everybody gets the baseline", edit: plain(router.Finish)},
+	{name: "reset-pins", summary: "Forget the pins; the table decides anew", edit: plain(router.ResetPins)},
+	{name: "reshuffle", summary: "New seed: everybody is assigned anew", edit: plain(router.Reshuffle)},
 }
 
 func verbNames() string {
@@ -76,9 +81,26 @@ func (a *API) verb(ctx context.Context, v verb, in *verbIn) (*experimentOut, err
 	case !v.variant && body.Variant != "":
 		return nil, field(http.StatusUnprocessableEntity, "unknown_member", "body.variant", v.name+" takes no variant; leave it out")
 	}
+	if body.Force && !v.force {
+		return nil, field(http.StatusUnprocessableEntity, "unknown_member", "body.force", v.name+" cannot be forced; leave it out")
+	}
+	edit := v.edit
+	if v.name == "start" && body.Force {
+		if strings.TrimSpace(body.Reason) == "" {
+			return nil, field(http.StatusUnprocessableEntity, "reason_required", "body.reason", "is missing: a start within the cooldown needs one")
+		}
+		edit = plain(router.StartAnyway)
+	}
+	stand, err := a.standing(ctx, v.name, in.Key)
+	if err != nil {
+		return nil, err
+	}
 	c := change{action: "experiment." + v.name, reason: body.Reason, in: in.WriteIn}
 	c.mutate = guarded(in.Key, in.IfMatch, v.star, func(s *router.Snapshot, rev int64, now time.Time) error {
-		return v.edit(&s.Document, rev, now, in.Key, body.Variant)
+		if err := stand.allows(s.Document.Experiment(in.Key), body); err != nil {
+			return err
+		}
+		return edit(&s.Document, rev, now, in.Key, body.Variant)
 	})
 	switch v.name {
 	case "rollback":
@@ -90,5 +112,61 @@ func (a *API) verb(ctx context.Context, v verb, in *verbIn) (*experimentOut, err
 			return a.cfg.Control.Kill(ctx, in.Key, body.Variant, ch)
 		}
 	}
-	return a.writeExperiment(ctx, in.Key, c)
+	out, err := a.writeExperiment(ctx, in.Key, c)
+	if err == nil && in.DryRun {
+		a.foretell(ctx, v.name, &out.Body, in.Key)
+	}
+	return out, err
+}
+
+// standing is how a rollout stands before a verb that asks for its evidence;
+// nil for others.
+func (a *API) standing(ctx context.Context, verb, key string) (*standing, error) {
+	if verb != "advance" && verb != "promote" {
+		return nil, nil
+	}
+	t, e, err := a.find(key)
+	if err != nil {
+		return nil, err
+	}
+	r := a.report(ctx, t, e)
+	return &standing{verb, r}, nil
+}
+
+type standing struct {
+	verb   string
+	report ramp.Report
+}
+
+// allows decides on the document that is about to change: evidence of another
+// step than its own is none.
+func (s *standing) allows(e *router.Experiment, body *verbBody) error {
+	if s == nil || e == nil || !e.Ramping() || e.State == router.StatePromoted && s.verb == "promote" {
+		return nil
+	}
+	r := s.report
+	if r.Generation != e.Generation || r.Epoch != e.RampState.Epoch {
+		r.Decision, r.Treatments = ramp.Decision{}, nil
+	}
+	variant := e.RampState.Variant
+	if s.verb == "promote" && body.Variant != variant {
+		return nil // another one, whose proof is not the ramp's
+	}
+	return evidence(&r, variant, body.Force, body.Reason)
+}
+
+// foretell adds to a dry run what the change would bring: a start its forecast,
+// a rollback its cost.
+func (a *API) foretell(ctx context.Context, verb string, b *experimentBody, key string) {
+	t, e, err := a.find(key)
+	if err != nil {
+		return
+	}
+	switch verb {
+	case "start":
+		b.Forecast = a.forecastOf(ctx, t, e)
+	case "rollback":
+		r := a.report(ctx, t, e)
+		b.RollbackCost = a.rollbackCost(t, e, &r)
+	}
 }

@@ -98,7 +98,7 @@ func (a *API) putWeights(ctx context.Context, in *putWeights) (*weightsOut, erro
 				return field(http.StatusUnprocessableEntity, "reason_required", "body.reason",
 					"is missing: units would move from one treatment to another, which carries effects over; send a reason if that is meant")
 			}
-			return router.SetWeights(&s.Document, rev, now, in.Key, body.basisPoints())
+			return router.ChangeWeights(&s.Document, rev, now, in.Key, body.basisPoints(), in.PauseRamp)
 		})})
 	if err != nil {
 		return nil, err
