@@ -17,6 +17,7 @@ type ExperimentInfo struct {
 	Key, Model, State string
 	Revision          int64 // at which it last changed
 	Baseline          string
+	Winner            string // of a promoted one: everybody's; "" = the weights hold
 	Trigger           string // what rolled it back, of RollbackTriggers; "" = manual
 	Variants          []VariantInfo
 }

@@ -199,8 +199,12 @@ func collectGuardrail(experiment string, g *GuardrailInfo, emit func(*prometheus
 // shares are what each variant of an experiment gets, in basis points.
 func (e *ExperimentInfo) shares() map[string]int {
 	out := map[string]int{}
-	if e.State == "rolled_back" {
+	switch {
+	case e.State == "rolled_back", e.State == "completed":
 		out[e.Baseline] = 10000
+		return out
+	case e.State == "promoted" && e.Winner != "":
+		out[e.Winner] = 10000
 		return out
 	}
 	for _, v := range e.Variants {

@@ -133,6 +133,11 @@ func TestRollbacksAndMovement(t *testing.T) {
 			t.Errorf("rollbacks by %s = %v, want %v", word, got, want)
 		}
 	}
+	was := moved()
+	r.SetExperiments([]metrics.ExperimentInfo{{Key: "e1", State: "promoted", Baseline: "control", Winner: "canary", Variants: []metrics.VariantInfo{{Name: "control", Weight: 9500}, {Name: "canary", Weight: 500}}}})
+	if got := moved() - was; math.Abs(got-1) > 1e-9 {
+		t.Errorf("a promotion after a rollback moves a share of %v, want all", got)
+	}
 	r.Forget("e1")
 	if _, n := sums(t, reg, "sluice_experiment_rollbacks_total", nil); n != 0 {
 		t.Error("a forgotten experiment has rollbacks")

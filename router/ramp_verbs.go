@@ -108,6 +108,20 @@ func RampPause(doc *Document, revision int64, now time.Time, key, code string) e
 	return reduce(doc, revision, now, key, func(e *Experiment) error { return pause(e, code) })
 }
 
+// RampRollback is Rollback with the code of the decision that asked for it.
+func RampRollback(doc *Document, revision int64, now time.Time, key, code string) error {
+	return reduce(doc, revision, now, key, func(e *Experiment) error {
+		on := e.Ramping()
+		if err := rollback(e, now); err != nil {
+			return err
+		}
+		if on {
+			e.RampState.Reason = code
+		}
+		return nil
+	})
+}
+
 // RampPromote begins the bake: the last step has passed. The experiment is
 // promoted, the table goes on deciding, and the holdback stays on the baseline.
 func RampPromote(doc *Document, revision int64, now time.Time, key string) error {

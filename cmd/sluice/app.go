@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
+	"sluice/experiment/ramp"
 	"sluice/internal/config"
 	"sluice/internal/control"
 	"sluice/internal/sticky"
@@ -215,13 +216,32 @@ func (a *app) swapped(revision int64) {
 	t := a.live.Load()
 	var infos []metrics.ExperimentInfo
 	for _, e := range t.Snapshot.Document.Experiments {
-		in := metrics.ExperimentInfo{Key: e.Key, Model: e.Model, State: e.State, Revision: e.UpdatedRevision, Baseline: e.Baseline}
+		in := metrics.ExperimentInfo{Key: e.Key, Model: e.Model, State: e.State, Revision: e.UpdatedRevision, Baseline: e.Baseline, Trigger: trigger(&e)}
+		if !e.Ramping() { // in a bake the weights hold still
+			in.Winner = e.Winner
+		}
 		for _, v := range e.Variants {
 			in.Variants = append(in.Variants, metrics.VariantInfo{Name: v.Name, Weight: v.Weight})
 		}
 		infos = append(infos, in)
 	}
 	a.rec.SetExperiments(infos)
+}
+
+// trigger is what rolled an experiment back, as the metrics call it.
+func trigger(e *router.Experiment) string {
+	if e.RampState == nil {
+		return ""
+	}
+	switch e.RampState.Reason {
+	case ramp.CodeGuardrail:
+		return "guardrail"
+	case ramp.CodeHardFail:
+		return "breaker"
+	case ramp.CodeLimit:
+		return "limit"
+	}
+	return "manual"
 }
 
 func (a *app) upstreamStates() []metrics.UpstreamState {

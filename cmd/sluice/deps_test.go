@@ -44,7 +44,7 @@ var allowed = map[string][]string{
 	"internal/demo":        {"router", "internal/fakellm"},
 	"server":               {"router", "experiment", "experiment/trial", "upstream", "upstream/wire", "metrics"},
 	"server/admin":         {"router", "experiment", "metrics", "upstream", "web"},
-	"cmd/sluice": {"experiment", "upstream", "upstream/wire", "metrics", "router", "internal/sticky", "internal/config",
+	"cmd/sluice": {"experiment", "experiment/ramp", "upstream", "upstream/wire", "metrics", "router", "internal/sticky", "internal/config",
 		"internal/store", "internal/control", "server", "server/admin", "web", "internal/demo", "migrations"},
 	"deploy/upstreams": {"internal/fakellm"},
 	"internal/e2e":     {}, // tests only

@@ -107,7 +107,7 @@ const (
 // Models are what each request asks for one of.
 var Models = []string{"chat", "assist", "assist"}
 
-// Document puts the upstreams behind two experiments: one at 90/10, and a draft
+// Document puts the upstreams behind two experiments: one at 90/10, and one
 // with a ramp whose steps take seconds where real ones take minutes.
 func (d *Demo) Document() *router.Document {
 	doc := &router.Document{}
@@ -122,7 +122,7 @@ func (d *Demo) Document() *router.Document {
 	}
 	split := experiment(Split, "chat", "running")
 	split.Variants[0].Weight, split.Variants[1].Weight = 9000, 1000
-	grow := experiment(Ramp, "assist", "draft")
+	grow := experiment(Ramp, "assist", "running")
 	grow.Variants[0].Weight = 10000
 	grow.Ramp, grow.Guardrails = json.RawMessage(rampPolicy), json.RawMessage(rampGuardrails)
 	doc.Experiments = []router.Experiment{split, grow}

@@ -10,7 +10,7 @@ const verbs = {
   'experiment.create': 'Created', 'experiment.patch': 'Edited', 'experiment.archive': 'Archived', 'experiment.delete': 'Deleted',
   'experiment.reset-pins': 'Forgot the pins', 'experiment.reshuffle': 'Reshuffled', 'document.apply': 'Applied a document', 'document.seed': 'Seeded from the file',
   'experiment.advance': 'Advanced by hand', 'experiment.approve': 'Approved a step', 'ramp.advance': 'Advanced', 'ramp.promote': 'Promoted', 'ramp.hold': 'Held', 'ramp.continue': 'Went on', 'ramp.pause': 'Paused by the ramp',
-  'ramp.rollback': 'Rolled back by a guardrail', 'ramp.kill_variant': 'Killed by a guardrail', 'ramp.finish_bake': 'Baked', 'ramp.setup': 'Began to count',
+  'ramp.rollback': 'Rolled back by a guardrail', 'ramp.kill': 'Killed by a guardrail', 'ramp.done': 'Baked', 'ramp.finish_bake': 'Baked', 'ramp.setup': 'Began to count',
   'key.create': 'Created a key', 'key.revoke': 'Revoked a key', 'upstream.create': 'Created', 'upstream.patch': 'Edited', 'upstream.delete': 'Deleted',
   'model.create': 'Created', 'model.patch': 'Edited', 'model.delete': 'Deleted',
 };

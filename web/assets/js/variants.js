@@ -28,12 +28,13 @@ const states = {
 export function stateChip(state) { return chip(...(states[state] ?? ['', 'draft', state])); }
 export const stateWord = (state) => (states[state] ?? ['', '', state])[2];
 
-export const serves = (exp) => exp.state === 'running' || exp.state === 'paused';
+const baking = (exp) => exp.state === 'promoted' && exp.ramp_state?.phase === 'baking';
+export const serves = (exp) => exp.state === 'running' || exp.state === 'paused' || baking(exp);
 
 /** Who gets what right now: [{index, bp, killed}], baseline for all where the experiment does not serve. */
 export function effective(exp) {
   const base = exp.variants.findIndex((v) => v.name === exp.baseline);
-  if (exp.state === 'promoted') return [{ index: exp.variants.findIndex((v) => v.name === exp.winner), bp: 10000 }];
+  if (exp.state === 'promoted' && !baking(exp)) return [{ index: exp.variants.findIndex((v) => v.name === exp.winner), bp: 10000 }];
   if (!serves(exp)) return [{ index: base, bp: 10000 }];
   return exp.variants.map((v, index) => ({ index, bp: v.weight, killed: v.state === 'killed' })).filter((s) => s.bp > 0);
 }
