@@ -166,18 +166,21 @@ type Conversations interface {
 	PutConversation(exp string, field [8]byte, shard uint16, pin experiment.Pin)
 }
 
-// Cuts reports that streams in flight which v serves for p's experiment end now:
-// it was killed or rolled back that way.
-func (t *Table) Cuts(p *Plan, v *CompiledVariant) bool {
-	if !t.cuts || p.Experiment == nil || v == nil {
+// CutsAny reports whether Cuts may be true of anything.
+func (t *Table) CutsAny() bool { return t.cuts }
+
+// Cuts reports that streams in flight which the variant serves for e end now: it
+// was killed or rolled back that way. e is of this table or an older one.
+func (t *Table) Cuts(e *CompiledExperiment, v *CompiledVariant) bool {
+	if !t.cuts || e == nil || v == nil {
 		return false
 	}
-	e := t.experiments[p.Experiment.Key]
-	if e == nil || e.cut == nil {
+	now := t.experiments[e.Key]
+	if now == nil || now.cut == nil {
 		return false
 	}
-	i := e.index(v.Name)
-	return i >= 0 && e.cut[i]
+	i := now.index(v.Name)
+	return i >= 0 && now.cut[i]
 }
 
 // Live is the current Table: an atomic pointer that only moves forward.

@@ -38,8 +38,10 @@ type exchange struct {
 	cur      *router.CompiledVariant // being tried or serving
 	reason   string
 	fellBack bool
-	began    time.Time             // of the first attempt
-	epoch    atomic.Pointer[epoch] // of the attempt that has not sent its first byte
+	began    time.Time                              // of the first attempt
+	epoch    atomic.Pointer[epoch]                  // of the attempt that has not sent its first byte
+	serving  atomic.Pointer[router.CompiledVariant] // cur, as CutStreams may read it
+	cut      context.CancelCauseFunc                // nil: no stream of an experiment
 
 	refused *upstream.Failure // by the gateway itself; wins while nothing is committed
 	result  upstream.Result
@@ -214,8 +216,9 @@ func routeFailure(err error) *upstream.Failure {
 // do runs the attempts and the relay. release is called when nobody needs the
 // body any more, which in a stream is long before its end.
 func (x *exchange) do(body []byte, release func()) {
-	ctx, cancel := context.WithCancel(x.r.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(x.r.Context())
+	defer cancel(nil)
+	defer x.follow(cancel)()
 	k := &sink{x: x, w: x.w, rc: http.NewResponseController(x.w), renew: x.s.cfg.WriteTimeout}
 	req := upstream.Request{
 		API: x.api, Head: x.head, Body: body, Header: x.r.Header, RequestID: x.id,

@@ -20,7 +20,7 @@ func (x *exchange) next(n int, _ *upstream.Attempt, same bool) (upstream.Target,
 		x.sent()
 		return upstream.Target{}, "", false
 	}
-	x.cur = v
+	x.onto(v)
 	x.testify(n)
 	return v.Target, reason, true
 }

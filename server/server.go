@@ -89,6 +89,7 @@ type Server struct {
 	loaded   atomic.Int64 // Unix nanoseconds since when a table is known to be there, 0 = none
 	cancel   context.CancelCauseFunc
 	epochs   epochs
+	streams  streams
 	cert     *certificate // nil: no TLS
 }
 

@@ -62,10 +62,10 @@ func cancelInEveryPhase(t *testing.T, o PoolOptions) {
 		}, true},
 	}
 	for _, tt := range tests {
-		for _, cause := range []error{nil, ErrShuttingDown} {
+		for _, cause := range []error{nil, ErrShuttingDown, ErrVariantStopped} {
 			name := tt.name
 			if cause != nil {
-				name += " by shutdown"
+				name += ": " + cause.Error()
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -140,21 +140,25 @@ func TestCancelWhileSending(t *testing.T) {
 
 func checkEnd(t *testing.T, res Result, rec *recorder, cause error) {
 	t.Helper()
+	want, code := ShuttingDown, "shutting_down"
+	if errors.Is(cause, ErrVariantStopped) {
+		code = "variant_stopped"
+	}
 	switch {
 	case cause == nil:
 		if res.Outcome != Canceled || res.Status != 499 || res.Failure != nil || len(rec.inband) > 0 {
 			t.Errorf("%+v", res)
 		}
 	case len(rec.metas) == 0:
-		if res.Outcome != ShuttingDown || res.Failure == nil || res.Failure.Status != 503 || res.Failure.Code != "shutting_down" || res.Failure.RetryAfter == "" {
+		if res.Outcome != want || res.Failure == nil || res.Failure.Status != 503 || res.Failure.Code != code || res.Failure.RetryAfter == "" {
 			t.Errorf("%+v", res)
 		}
 	case rec.metas[0].Stream:
-		if res.Outcome != ShuttingDown || !res.Abort || len(rec.inband) != 1 || rec.inband[0].Code != "shutting_down" {
+		if res.Outcome != want || !res.Abort || len(rec.inband) != 1 || rec.inband[0].Code != code {
 			t.Errorf("%+v, in-band %+v", res, rec.inband)
 		}
 	default:
-		if res.Outcome != ShuttingDown || !res.Abort || res.Failure != nil {
+		if res.Outcome != want || !res.Abort || res.Failure != nil {
 			t.Errorf("%+v", res)
 		}
 	}

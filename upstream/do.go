@@ -100,6 +100,11 @@ func (x *exchange) over() (verdict, bool) {
 		if errors.Is(context.Cause(x.ctx), ErrShuttingDown) {
 			return verdict{outcome: ShuttingDown, fail: madeFailure(ShuttingDown)}, true
 		}
+		if errors.Is(context.Cause(x.ctx), ErrVariantStopped) {
+			// No server and no client failed: like a shutdown, of one variant.
+			return verdict{outcome: ShuttingDown, fail: &Failure{Status: http.StatusServiceUnavailable, Code: "variant_stopped", Type: typeUpstream,
+				RetryAfter: retryShutdown, Message: "The answer was stopped: the model version that gave it was taken out of service. Send the request again."}}, true
+		}
 		if errors.Is(context.Cause(x.ctx), errDeadline) {
 			f := madeFailure(Timeout)
 			f.Message = "The answer was not complete by the deadline that the request set."

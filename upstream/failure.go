@@ -23,6 +23,10 @@ import (
 // ends; any other end of the context means that the client has gone.
 var ErrShuttingDown = errors.New("shutting down")
 
+// ErrVariantStopped is the cause to cancel Do's context with when what serves
+// was taken out of service together with its streams.
+var ErrVariantStopped = errors.New("the variant was taken out of service")
+
 // errClientGone is the cause after a failed write to the client.
 var errClientGone = errors.New("the client is gone")
 

@@ -213,6 +213,7 @@ func (a *app) openControl(seed *router.Document) (err error) {
 // swapped tells the gauges about the table that serves now.
 func (a *app) swapped(revision int64) {
 	a.rec.SetConfig(revision, true, time.Now())
+	a.data.CutStreams()
 	t := a.live.Load()
 	var infos []metrics.ExperimentInfo
 	for _, e := range t.Snapshot.Document.Experiments {

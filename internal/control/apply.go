@@ -142,14 +142,14 @@ func routerKills(kills []sticky.KillEntry) []router.KillEntry {
 }
 
 func routerKill(k sticky.KillEntry) router.KillEntry {
-	return router.KillEntry{Experiment: k.Experiment, Generation: k.Generation, Variant: k.Variant}
+	return router.KillEntry{Experiment: k.Experiment, Generation: k.Generation, Variant: k.Variant, CutStreams: k.CutStreams}
 }
 
 // killSetKey is equal for equal sets; sticky keeps them in order.
 func killSetKey(kills []sticky.KillEntry) string {
 	var b strings.Builder
 	for _, k := range kills {
-		fmt.Fprintf(&b, "%s/%d/%s\n", k.Experiment, k.Generation, k.Variant)
+		fmt.Fprintf(&b, "%s/%d/%s %v\n", k.Experiment, k.Generation, k.Variant, k.CutStreams)
 	}
 	return b.String()
 }

@@ -101,6 +101,15 @@ func (c *Controller) stop(ctx context.Context, experiment, variant string, ch ro
 	if ch.Mutate == nil {
 		ch.Mutate = c.stopMutation(experiment, variant)
 	}
+	if ch.CutStreams {
+		mutate := ch.Mutate
+		ch.Mutate = func(s *router.Snapshot, revision int64) error {
+			if err := mutate(s, revision); err != nil {
+				return err
+			}
+			return router.CutStreams(&s.Document, revision, c.o.Now(), experiment, variant)
+		}
+	}
 	var err error
 	if !c.readOnly() || ch.DryRun {
 		dctx, cancel := context.WithTimeout(ctx, stopTimeout)
@@ -151,7 +160,7 @@ func entryOf(snap *router.Snapshot, experiment, variant string, ch router.Change
 	if e == nil {
 		return sticky.KillEntry{}, false
 	}
-	return sticky.KillEntry{Experiment: experiment, Generation: e.Generation, Variant: variant, Actor: ch.Actor, Time: now, Reason: ch.Reason, Details: string(ch.Details)}, true
+	return sticky.KillEntry{Experiment: experiment, Generation: e.Generation, Variant: variant, Actor: ch.Actor, Time: now, Reason: ch.Reason, CutStreams: ch.CutStreams, Details: string(ch.Details)}, true
 }
 
 // remember puts a committed kill into the kill set too, where a database that

@@ -134,6 +134,12 @@ func sortKills(list []sticky.KillEntry) {
 		if a.Generation != b.Generation {
 			return a.Generation - b.Generation
 		}
-		return strings.Compare(a.Variant, b.Variant)
+		if c := strings.Compare(a.Variant, b.Variant); c != 0 || a.CutStreams == b.CutStreams {
+			return c
+		}
+		if b.CutStreams {
+			return -1
+		}
+		return 1
 	})
 }

@@ -209,12 +209,13 @@ func mergeKills(ours, more []sticky.KillEntry) []sticky.KillEntry {
 		exp     string
 		gen     int
 		variant string
+		cut     bool
 	}
 	have := map[key]bool{}
 	out := []sticky.KillEntry{}
 	for _, list := range [][]sticky.KillEntry{ours, more} {
 		for _, k := range list {
-			id := key{k.Experiment, k.Generation, k.Variant}
+			id := key{k.Experiment, k.Generation, k.Variant, k.CutStreams}
 			if !have[id] {
 				have[id] = true
 				out = append(out, k)

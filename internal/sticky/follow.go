@@ -107,10 +107,13 @@ func (s *Store) follow() {
 // tailBlock is how long one read of the change log waits for news.
 const tailBlock = time.Second
 
+// killKey names an entry. One that also cuts streams is another than one that
+// does not: the first to come must not keep the second from doing more.
 type killKey struct {
 	exp     string
 	gen     int
 	variant string
+	cut     bool
 }
 
 // killSet is one immutable reading of the kill set.
@@ -125,7 +128,7 @@ func (k *killSet) list() []KillEntry {
 	return list
 }
 
-func (k KillEntry) key() killKey { return killKey{k.Experiment, k.Generation, k.Variant} }
+func (k KillEntry) key() killKey { return killKey{k.Experiment, k.Generation, k.Variant, k.CutStreams} }
 
 // Kill adds an entry to the kill set and notifies every replica. An entry that
 // is there already keeps its first actor, time and reason.
@@ -179,7 +182,13 @@ func sortKills(list []KillEntry) {
 		if a.Generation != b.Generation {
 			return a.Generation - b.Generation
 		}
-		return strings.Compare(a.Variant, b.Variant)
+		if c := strings.Compare(a.Variant, b.Variant); c != 0 || a.CutStreams == b.CutStreams {
+			return c
+		}
+		if b.CutStreams {
+			return -1
+		}
+		return 1
 	})
 }
 

@@ -158,7 +158,11 @@ func (r *redisBackend) tail(ctx context.Context, c cursor) (cursor, error) {
 }
 
 func killField(k KillEntry) string {
-	return fmt.Sprintf("%s/%d/%s", k.Experiment, k.Generation, k.Variant)
+	name := fmt.Sprintf("%s/%d/%s", k.Experiment, k.Generation, k.Variant)
+	if k.CutStreams {
+		name += "/cut"
+	}
+	return name
 }
 
 func (r *redisBackend) addKills(ctx context.Context, kills []KillEntry) error {
