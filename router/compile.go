@@ -282,6 +282,7 @@ func (c *compiler) definition(e *Experiment, ce *CompiledExperiment) (experiment
 			def.Variants[i].State = experiment.Killed
 		}
 	}
+	notReady(e, &def)
 	for _, k := range c.o.Trips {
 		if i := e.variant(k.Variant); k.Experiment == e.Key && k.Generation == e.Generation &&
 			i >= 0 && i != def.Baseline && def.Variants[i].State == experiment.Active {

@@ -231,6 +231,18 @@ func cloneRamp(s *ramp.State) *ramp.State {
 	return &out
 }
 
+// notReady keeps the users of a variant that ramps on the baseline as long as its
+// readiness gate is closed, holding or paused: they come back when it opens.
+func notReady(e *Experiment, def *experiment.Definition) {
+	s := e.RampState
+	if !e.Ramping() || s.Phase == ramp.ReadyWait || s.Reason != ramp.CodeNotReady {
+		return
+	}
+	if i := e.variant(s.Variant); i >= 0 && i != def.Baseline && def.Variants[i].State == experiment.Active {
+		def.Variants[i].State = experiment.NotReady
+	}
+}
+
 // heavyUnits are those that a ramp keeps out as long as its step is small.
 func heavyUnits(e *Experiment) (fields [][8]byte, ramping int) {
 	s := e.RampState

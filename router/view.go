@@ -47,6 +47,7 @@ type VariantView struct {
 	Name          string                     `json:"name"`
 	Weight        int                        `json:"weight"`
 	State         string                     `json:"state"`
+	CutStreams    bool                       `json:"cut_streams,omitempty"`
 	Upstream      string                     `json:"upstream"`
 	Model         string                     `json:"model"`
 	Version       string                     `json:"version"`
@@ -78,7 +79,7 @@ func View(e *Experiment, revision int64) ExperimentView {
 	}
 	for _, x := range e.Variants {
 		v.Variants = append(v.Variants, VariantView{
-			Name: x.Name, Weight: x.Weight, State: or(x.State, "live"), Upstream: x.Upstream,
+			Name: x.Name, Weight: x.Weight, State: or(x.State, "live"), CutStreams: x.CutStreams, Upstream: x.Upstream,
 			Model: x.Model, Version: x.Version, Params: x.Params, ParamsDefault: x.ParamsDefault,
 			ParamsRemove: x.ParamsRemove, Prompt: x.Prompt, Fallback: x.Fallback, Price: x.Price,
 		})

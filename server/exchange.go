@@ -178,7 +178,7 @@ func (x *exchange) serve() {
 func (x *exchange) route(body []byte) *upstream.Failure {
 	x.query = router.Query{
 		Model: x.head.Model, API: x.api, Head: &x.head, Body: body, Header: x.r.Header,
-		Key: x.key, RequestID: x.id, AuthNone: !x.s.cfg.AuthKeys, Loopback: loopback(x.r.RemoteAddr),
+		Key: x.key, RequestID: x.id, Unsupervised: x.s.cfg.Unsupervised, AuthNone: !x.s.cfg.AuthKeys, Loopback: loopback(x.r.RemoteAddr),
 	}
 	plan, err := x.table.Route(x.r.Context(), &x.query, x.s.cfg.Pins)
 	if err != nil {

@@ -31,6 +31,9 @@ type Config struct {
 	Log      *slog.Logger
 	// Degraded names what is missing, for /readyz?verbose; nil: nothing ever.
 	Degraded func() []string
+	// Unsupervised says that nobody has led e for longer than its policy allows;
+	// nil: all are led.
+	Unsupervised func(e *router.CompiledExperiment) bool
 	// Trials follows the requests of experiments with guardrails; nil: nobody does.
 	Trials *trial.Collector
 	// Skew is how many replicas live and how far apart their revisions are, for

@@ -90,6 +90,42 @@ func TestKillAndRollbackWithoutTheDatabase(t *testing.T) {
 	}
 }
 
+// A kill that cuts streams does so on every replica with either store away, also
+// after one that did not.
+func TestCutStreamsWithEitherStore(t *testing.T) {
+	t.Parallel()
+	cuts := func(r *replica) bool {
+		table := r.live.Load()
+		e, ok := table.Experiment("exp")
+		return ok && table.Cuts(e, e.Variants[1])
+	}
+	for _, away := range []string{"database", "redis"} {
+		t.Run("without "+away, func(t *testing.T) {
+			t.Parallel()
+			a, b, pg, redis := mortalPair(t)
+			if _, err := a.Kill(t.Context(), "exp", "canary", router.Change{Actor: "ada"}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the kill", func() bool { return b.canary(t) == "killed" })
+			if cuts(a) || cuts(b) {
+				t.Fatal("a plain kill cuts streams")
+			}
+			if away == "database" {
+				kill(t, pg, a, b)
+			} else {
+				redis.Kill()
+			}
+			if _, err := a.Kill(t.Context(), "exp", "canary", router.Change{Actor: "bob", CutStreams: true}); err != nil {
+				t.Fatal(err)
+			}
+			if !cuts(a) {
+				t.Error("not cut here at once")
+			}
+			eventually(t, "the cut elsewhere", func() bool { return cuts(b) })
+		})
+	}
+}
+
 // Everything that was done while the database was away has its row, whatever
 // the order.
 func TestKillAndThenRollbackWithoutTheDatabase(t *testing.T) {

@@ -27,6 +27,8 @@ func TestExperimentLifecycle(t *testing.T) {
 		fmt.Sprint(created.get("revision")) != fmt.Sprint(float64(row.Revision)) {
 		t.Errorf("audit row %+v", row)
 	}
+	g.v1("POST", exp+":kill", `{"variant": "canary", "cut_streams": true}`, "If-Match: *").want(200).has("variants.1.cut_streams", true)
+	g.v1("POST", exp+":pause", `{"cut_streams": true}`, "If-Match: *").refused(422, "unknown_member")
 	const path = "/experiments/second"
 	if tag := created.header.Get("ETag"); tag != g.etag(path) || tag != fmt.Sprintf(`"%d"`, row.Revision) {
 		t.Errorf("ETag %s", tag)

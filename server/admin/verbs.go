@@ -14,9 +14,10 @@ import (
 
 type (
 	verbBody struct {
-		Reason  string `json:"reason,omitempty" maxLength:"1000" doc:"why, for the audit log"`
-		Variant string `json:"variant,omitempty" doc:"of promote and kill"`
-		Force   bool   `json:"force,omitempty" doc:"of start: within the cooldown; of advance and promote: without proof. Needs a reason"`
+		Reason     string `json:"reason,omitempty" maxLength:"1000" doc:"why, for the audit log"`
+		Variant    string `json:"variant,omitempty" doc:"of promote and kill"`
+		Force      bool   `json:"force,omitempty" doc:"of start: within the cooldown; of advance and promote: without proof. Needs a reason"`
+		CutStreams bool   `json:"cut_streams,omitempty" doc:"of kill and rollback: end the streams in flight too, in-band and at once; otherwise they finish"`
 	}
 	verbIn struct {
 		ExperimentKey
@@ -81,6 +82,9 @@ func (a *API) verb(ctx context.Context, v verb, in *verbIn) (*experimentOut, err
 	case !v.variant && body.Variant != "":
 		return nil, field(http.StatusUnprocessableEntity, "unknown_member", "body.variant", v.name+" takes no variant; leave it out")
 	}
+	if body.CutStreams && v.name != "kill" && v.name != "rollback" {
+		return nil, field(http.StatusUnprocessableEntity, "unknown_member", "body.cut_streams", v.name+" ends no streams; leave it out")
+	}
 	if body.Force && !v.force {
 		return nil, field(http.StatusUnprocessableEntity, "unknown_member", "body.force", v.name+" cannot be forced; leave it out")
 	}
@@ -105,10 +109,12 @@ func (a *API) verb(ctx context.Context, v verb, in *verbIn) (*experimentOut, err
 	switch v.name {
 	case "rollback":
 		c.through = func(ctx context.Context, ch router.Change) (router.CommitResult, error) {
+			ch.CutStreams = body.CutStreams
 			return a.cfg.Control.Rollback(ctx, in.Key, ch)
 		}
 	case "kill":
 		c.through = func(ctx context.Context, ch router.Change) (router.CommitResult, error) {
+			ch.CutStreams = body.CutStreams
 			return a.cfg.Control.Kill(ctx, in.Key, body.Variant, ch)
 		}
 	}
