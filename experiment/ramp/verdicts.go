@@ -201,8 +201,12 @@ func (j *Judge) SRM(e *Evidence) SRM {
 }
 
 // newcomers is the share of v's requests of the last minute that were of units
-// not seen before in the epoch; 1 with too few to tell.
+// not seen before in the epoch; 1 with too few to tell, or where the replicas
+// name no more.
 func (e *Evidence) newcomers(v int) float64 {
+	if e.Ratio.Full {
+		return 1
+	}
 	var n, fresh int64
 	newest := e.Newest / 10_000
 	for _, s := range e.Arms[v].Recent {

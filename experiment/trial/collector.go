@@ -53,6 +53,7 @@ type desk struct {
 	mu      sync.Mutex // guards breaker; taken after a shard's
 	breaker breaker
 
+	teacher  teacher
 	profile  Profile // drained of the shards and not told yet
 	profiled time.Time
 	weighed  time.Time // when the windows of heavy units began
@@ -138,6 +139,7 @@ func (d *desk) set(w *Watch) {
 	if anew {
 		d.epochs++
 		d.profile.reset()
+		d.teacher.forget()
 	}
 	if w != nil && w.Excluded != nil && (before == nil || before.Excluded != w.Excluded) {
 		d.lists++
@@ -245,6 +247,7 @@ func (d *desk) drain(w *Watch, now time.Time, trips *[]Trip) *Tick {
 	}
 	sums := make([]armSums, w.Variants)
 	var weights weights
+	var seen Profile
 	for i := range d.shards {
 		s := &d.shards[i]
 		s.mu.Lock()
@@ -254,7 +257,7 @@ func (d *desk) drain(w *Watch, now time.Time, trips *[]Trip) *Tick {
 			s.arms[v].clear()
 		}
 		if s.profile.used {
-			d.profile.Merge(&s.profile)
+			seen.Merge(&s.profile)
 			s.profile.reset()
 		}
 		weights.take(&s.heavy)
@@ -267,6 +270,10 @@ func (d *desk) drain(w *Watch, now time.Time, trips *[]Trip) *Tick {
 		sums[v].put(&t.Variants[v])
 	}
 	t.Heavy = weights.over()
+	d.profile.Merge(&seen)
+	if !w.Frozen {
+		d.teacher.add(w.Configs, &seen, now)
+	}
 	if d.profile.used && now.Sub(d.profiled) >= profileEvery {
 		d.profiled = now
 		p := d.profile

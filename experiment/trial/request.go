@@ -234,6 +234,7 @@ func (r *Request) Close(after time.Duration, cost float64, known bool, most floa
 	}
 	if f.Arm == Baseline && f.Analysed && f.Retry == 0 && s.watch != nil && s.watch.same(r.watch) {
 		s.profile.Add(f)
+		r.learnSlow()
 	}
 	if r.open != 0 {
 		r.look(max(after, f.Age), &trips)
