@@ -315,7 +315,7 @@ func (in *Input) start() Decision {
 }
 
 // fewNewcomers is the share of unknown units with which a rollout may begin.
-const fewNewcomers = 0.03
+const fewNewcomers = 0.01
 
 func (in *Input) notReady() Decision {
 	why := or(in.Ready.Text, "its servers do not answer the probes")
