@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 	"internal/control":     {"router", "upstream", "experiment", "internal/sticky"},
 	"internal/demo":        {"router", "internal/fakellm"},
 	"server":               {"router", "experiment", "experiment/trial", "upstream", "upstream/wire", "metrics"},
-	"server/admin":         {"router", "experiment", "metrics", "upstream", "web"},
+	"server/admin":         {"router", "experiment", "experiment/guardrail", "experiment/ramp", "metrics", "upstream", "web"},
 	"cmd/sluice": {"experiment", "experiment/ramp", "upstream", "upstream/wire", "metrics", "router", "internal/sticky", "internal/config",
 		"internal/store", "internal/control", "server", "server/admin", "web", "internal/demo", "migrations"},
 	"deploy/upstreams": {"internal/fakellm"},
