@@ -91,7 +91,7 @@ const report = (more) => ({ experiment: KEY, generation: 1, at: new Date().toISO
   arms: [{ name: 'control', baseline: true, weight: 9000, units: 271, started: 610, rate: 12.1, ready: 1, capacity: 0 }, { name: 'canary', weight: 1000, units: 88, started: 190, rate: 4.02, ready: 1, capacity: 0 }],
   treatments: [{ name: 'canary', ramping: true, weight: 1000, units: 88, needs: [{ guardrail: 'slow_ttfa', trials: 40, time_s: 19 }], verdicts: [verdict('error', 'PASS', 'absolute'), verdict('slow_ttfa', 'OPEN', 'inconclusive'),
     verdict('output_tokens', 'OPEN', 'inconclusive', { kind: 'mean', require: 'no_fail', value: 0.31, bound: { max: 1 }, interval: { lower: 0.12, upper: 0.55 } }), verdict('restarts', 'PASS', 'under_max', { kind: 'limit', value: 0, bound: { max: 3 } })] }],
-  ready: { ok: true }, head_room: { ok: true, text: 'control has no max_in_flight' }, forecast: [{ step: 2, weight: 5000, rate: 8, users: 150, time_s: 32, ok: true, text: '' }], supervised: true, leader: 'host-1', ticks: 42, suspended: 0, replicas: 1, ...more });
+  ready: { ok: true }, head_room: { ok: true, text: 'control has no max_in_flight' }, forecast: [{ step: 2, weight: 5000, rate: 8, users: 150, time_s: 32, ok: true, text: '' }], rollback_cost: { requests_per_second: 4, calls: 3, head_room: true, text: 'control gets 4.0 requests/s more, about 3 calls at once' }, supervised: true, leader: 'host-1', ticks: 42, suspended: 0, replicas: 1, ...more });
 
 /** The experiment page as if its ramp stood so; posts() are the verbs that were sent. */
 async function openRamp(r, options) {
@@ -333,10 +333,10 @@ const cases = {
 
   async ramp_is_moved_by_hand() {
     await running();
-    const { page, posts } = await openRamp(report({ phase: 'holding', approval: { weight: 5000, approve: true }, decision: { action: 'hold', code: 'approval', text: 'the step to 50 % waits for a person' }, why_not: [] }));
+    const { page, posts } = await openRamp(report({ phase: 'holding', approval: { weight: 5000, approve: true }, decision: { action: 'hold', code: 'no_data', text: 'no trial lately' }, why_not: [] }));
     const dialog = page.getByRole('dialog');
     await button(page, 'Advance…').click();
-    assert.match((await dialog.innerText()).replace(/\s+/g, ' '), /40 % of units move from control to canary.*Not proved yet: slow_ttfa/);
+    assert.match((await dialog.innerText()).replace(/\s+/g, ' '), /40 % of units move from control to canary.*not proved that this is safe: slow_ttfa is not proved yet/);
     await dialog.locator('[data-confirm]').click();
     assert.equal(posts.length, 0, 'without force and a reason nothing is sent');
     await check(page, 'advance dialog');
@@ -348,15 +348,44 @@ const cases = {
     await dialog.locator('[data-confirm]').click();
     await page.getByText('Approved.').waitFor();
     await button(page, 'Promote…').click();
+    await dialog.getByLabel('Promote all the same').check();
     await dialog.getByLabel(/Reason/).fill('sure');
     await dialog.locator('[data-confirm]').click();
     await page.getByText('Promoted canary.').waitFor();
     await page.locator('h1').click();
     await page.keyboard.press('r');
-    assert.match((await dialog.innerText()).replace(/\s+/g, ' '), /take back 4\.0 requests\/s beside their 12\.1, on 1 ready endpoint\. control has no max_in_flight/, 'the rollback says what it costs');
+    assert.match((await dialog.innerText()).replace(/\s+/g, ' '), /It costs: control gets 4\.0 requests\/s more, about 3 calls at once/, 'the rollback says what it costs');
     await dialog.locator('[data-confirm]').click();
     await page.getByText('Rolled back: control serves everybody.').first().waitFor();
-    assert.deepEqual(posts, [['advance', { force: true, reason: 'looked at it' }], ['approve', {}], ['promote', { variant: 'canary', reason: 'sure' }], ['rollback', {}]]);
+    assert.deepEqual(posts, [['advance', { force: true, reason: 'looked at it' }], ['approve', {}], ['promote', { variant: 'canary', force: true, reason: 'sure' }], ['rollback', {}]]);
+  },
+
+  async before_the_start_there_is_a_forecast_and_a_preflight() {
+    await running();
+    const forecast = { steps: report().forecast, time_s: 90, text: 'at today\'s traffic 1 step and the bake take about 2m', warnings: ['take care'] };
+    const result = (state, more) => ({ state, ...more });
+    const preflight = { ok: false, text: '31 % of your requests use tools; canary rejects them', baseline: 'control', variants: ['control', 'canary'], probes: [
+      { name: 'tools_auto', asks: 'use tools', share: 0.31, results: [result('passed', { variant: 'control' }), result('failed', { variant: 'canary', blocks: true, text: 'status 400' })] },
+      { name: 'image', asks: 'send images', results: [result('skipped', { variant: 'control' }), result('skipped', { variant: 'canary' })] }] };
+    const page = await openExperiment({ init: async (p) => {
+      await p.route(`**/admin/v1/experiments/${KEY}`, async (route) => {
+        const headers = { ...route.request().headers() };
+        delete headers['if-none-match'];
+        try {
+          const answer = await route.fetch({ headers }), body = await answer.json();
+          await route.fulfill({ response: answer, json: { ...body, state: 'draft', ramp: {} } });
+        } catch { /* the page is closed meanwhile */ }
+      });
+      await p.route(`**/admin/v1/experiments/${KEY}/forecast`, (route) => route.fulfill({ json: forecast }));
+      await p.route(`**/admin/v1/experiments/${KEY}:preflight`, (route) => route.fulfill({ json: preflight }));
+    } });
+    await page.locator('#forecast').getByText('about 32').waitFor();
+    await page.getByText('take care').waitFor();
+    await button(page, 'Run preflight').click();
+    await page.locator('#preflight').getByText('31 % of your requests use tools; canary rejects them').waitFor();
+    const row = (await page.locator('#preflight tr', { hasText: 'use tools' }).innerText()).replace(/\s+/g, ' ');
+    assert.match(row, /use tools 31\.0 % passes fails stands in the way status 400/);
+    await check(page, 'preflight');
   },
 
   async narrow_ramp_does_not_scroll_sideways() {

@@ -27,14 +27,11 @@ function away(exp, live) {
   return { share, units: arms.reduce((n, a) => n + (a.arm?.units ?? 0), 0), rps: arms.reduce((n, a) => n + (a.arm?.rps_1m ?? 0), 0), names: arms.map((a) => a.name) };
 }
 
-/** What the baseline's servers would carry after a rollback; null without a report. */
-function takesBack(exp, r) {
-  const base = r?.arms?.find((a) => a.baseline), others = r?.arms?.filter((a) => !a.baseline) ?? [];
-  if (!base) return null;
-  const more = others.reduce((n, a) => n + (a.rate ?? 0), 0);
-  const load = more > 0 && `Its servers take back ${more.toFixed(1)}\u00a0requests/s beside their ${(base.rate ?? 0).toFixed(1)}, on ${plural(base.ready ?? 0, 'ready endpoint')}${base.capacity ? ` with room for ${base.capacity} at once` : ''}.`;
-  if (!load && !r.head_room?.text) return null;
-  return h('li', { class: r.head_room?.ok === false ? 'worse' : undefined }, [load, r.head_room?.text].filter(Boolean).join(' '));
+/** What the baseline's servers would carry after a rollback; null where it is not known. */
+function takesBack(r) {
+  const c = r?.rollback_cost;
+  if (!c) return null;
+  return h('li', { class: c.head_room ? undefined : 'worse' }, `It costs: ${c.text}${/[.!]$/.test(c.text) ? '' : '.'}`);
 }
 
 /** ctx: {exp, etag, live(): arms, report(): the rollout's, or null}. Each resolves to the new experiment, or undefined. */
@@ -45,7 +42,7 @@ export function rollback({ exp, live, report }) {
     content: [h('ul', null,
       h('li', null, m.names.length ? [h('strong', null, percentShort(m.share)), ` of units are on ${words(m.names)} now. They go back to ${exp.baseline} within about 1\u00a0s: `, h('strong', null, `about ${plural(m.units, 'unit')}`), ' seen in the last hour on this replica, ', `${m.rps.toFixed(1)}\u00a0requests/s.`] : `Everybody is on ${exp.baseline} already; the experiment ends its generation.`),
       h('li', null, `${exp.baseline} then serves everybody. Pins and stickiness do not hold anybody back.`),
-      takesBack(exp, report?.()),
+      takesBack(report?.()),
       h('li', null, 'Streams in flight finish on the variant that they began with.'),
       h('li', null, `The weights are kept (${words(exp.variants.map((v) => `${v.name} ${percentShort(v.weight)}`))}). Starting again opens generation ${exp.generation + 1}.`)),
     reasonField()],
@@ -97,23 +94,32 @@ export function kill({ exp, live }, index) {
   });
 }
 
-const percentNext = (r) => percentShort(r.steps[r.step + 1]?.weight ?? 0);
+/** Why the ramp does not go on by itself: [] where only a person's word is missing. */
+export function unproved(r) {
+  const d = r.decision ?? {};
+  if (['advance', 'promote', 'finish_bake'].includes(d.action) || ['approval', 'max_weight'].includes(d.code)) return [];
+  const open = (r.treatments.find((t) => t.ramping)?.verdicts ?? []).filter((v) => v.decision === 'OPEN' && v.require !== 'no_fail' && v.action !== 'warn').map((v) => `${v.name} is not proved yet`);
+  return open.length ? open : [d.text || 'nothing is counted yet'];
+}
 
-/** What a guardrail has not proved yet, in names. */
-const open = (r) => (r.treatments.find((t) => t.ramping)?.verdicts ?? []).filter((v) => v.decision === 'FAIL' || (v.decision === 'OPEN' && v.require !== 'no_fail' && v.action !== 'warn'));
+/** The box and the reason that going on without proof needs. */
+const insist = (missing, what) => [missing.length > 0 && h('div', { class: 'notice warn' }, h('p', null, `It is not proved that this is safe: ${missing.join('; ')}.`),
+  h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'force', required: true }), what)), reasonField(missing.length > 0)];
 
-/** The next step now, by hand. Past a guardrail that has not passed it needs force and a reason. */
+const forced = (form) => ({ ...(form.get('force') && { force: true }), ...reasonOf(form) });
+
+/** The next step now, by hand; after the last one the bake, and from the bake its end. */
 export function advance({ exp, etag }, r) {
-  const now = r.step < 0 ? 0 : r.steps[r.step].weight, more = (r.steps[r.step + 1]?.weight ?? 0) - now, missing = open(r);
+  const next = r.steps[r.step + 1], now = r.step < 0 ? 0 : r.steps[r.step].weight;
+  const bakes = r.phase !== 'baking' && !next, to = r.phase === 'baking' ? 'the end of its bake' : bakes ? 'its bake' : percentShort(next.weight);
   return confirmAction({
-    title: `Advance ${r.variant} to ${percentNext(r)}?`, action: 'Advance',
+    title: `Advance ${r.variant} to ${to}?`, action: 'Advance',
     content: [h('ul', null,
-      h('li', null, h('strong', null, percentShort(more)), ` of units move from ${exp.baseline} to ${r.variant}; nobody else moves.`),
-      h('li', null, 'The trials of the step begin anew, and its guardrails with them.')),
-    missing.length > 0 && h('div', { class: 'notice warn' }, h('p', null, `Not proved yet: ${words(missing.map((v) => v.name))}.`),
-      h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'force', required: true }), 'Advance all the same')),
-    reasonField(missing.length > 0)],
-    run: async (form) => { const out = await verb(exp.key, 'advance', etag, { ...(form.get('force') && { force: true }), ...reasonOf(form) }); toast('Advanced.'); return out; },
+      r.phase === 'baking' ? h('li', null, `Everybody gets ${r.variant}, the holdback too, and nothing watches it any more.`)
+        : bakes ? h('li', null, `It counts as promoted; the holdback stays on ${exp.baseline} for comparison.`)
+          : h('li', null, h('strong', null, percentShort(next.weight - now)), ` of units move from ${exp.baseline} to ${r.variant}; nobody else moves.`),
+      r.phase !== 'baking' && h('li', null, 'The trials begin anew, and the guardrails with them.')), insist(unproved(r), 'Advance all the same')],
+    run: async (form) => { const out = await verb(exp.key, 'advance', etag, forced(form)); toast('Advanced.'); return out; },
   });
 }
 
@@ -128,14 +134,9 @@ export function approve({ exp, etag }, r) {
 
 /** Everybody but the holdback to the variant, without the steps that are left. */
 export function promote({ exp, etag }, r) {
-  const missing = open(r);
   return confirmAction({
     title: `Promote ${r.variant}?`, action: `Promote ${r.variant}`,
-    content: [h('ul', null,
-      h('li', null, `Everybody gets ${r.variant}, but a small holdback that stays on ${exp.baseline} for comparison through the bake.`),
-      h('li', null, 'The steps that are left are skipped. During the bake guardrails still roll back.'),
-      missing.length > 0 && h('li', { class: 'worse' }, `Not proved yet: ${words(missing.map((v) => v.name))}.`)),
-    reasonField(missing.length > 0)],
-    run: async (form) => { const out = await verb(exp.key, 'promote', etag, { variant: r.variant, ...reasonOf(form) }); toast(`Promoted ${r.variant}.`); return out; },
+    content: [h('ul', null, h('li', null, `Everybody gets ${r.variant}. The steps that are left are skipped.`)), insist(unproved(r), 'Promote all the same')],
+    run: async (form) => { const out = await verb(exp.key, 'promote', etag, { variant: r.variant, ...forced(form) }); toast(`Promoted ${r.variant}.`); return out; },
   });
 }

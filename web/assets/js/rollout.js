@@ -5,8 +5,9 @@ import { api, get } from './api.js';
 import { advance, approve, promote } from './actions.js';
 import { toast } from './dialog.js';
 import { actionButton, byId, errorState, fillIn, h, icon, refresh, setText, tableRegion } from './dom.js';
+import { NONE, ratio } from './format.js';
 import { guardrailHead, guardrailRows, guardrailSummary } from './guardrails.js';
-import { aftermath, begun, footing, forecastRows, phaseChip, reasons, timeline } from './ramp.js';
+import { aftermath, begun, footing, forecastRows, phaseChip, reasons, sentence, timeline } from './ramp.js';
 
 const num = (text, title) => ({ text, num: true, title });
 const rolling = (exp) => Boolean(exp.ramp || exp.ramp_state || exp.guardrails);
@@ -14,10 +15,10 @@ const before = (exp) => exp.state === 'draft' || exp.state === 'rolled_back';
 
 /** The verbs of a ramp: {name: null | why not}. */
 export function allowedRamp(exp, r) {
-  const on = exp.state === 'running' && ['ready_wait', 'ramping', 'holding'].includes(r?.phase);
-  const off = !r?.phase ? 'it has no ramp' : exp.state === 'paused' ? 'it is paused; resume it first' : 'the ramp takes no more steps';
-  const last = r && r.step >= r.steps.length - 1;
-  return { advance: !on ? off : last && r.steps.length > 0 ? 'this is the last step; promote the variant instead' : null, promote: on || (exp.state === 'paused' && r?.phase) ? null : off, approve: on && r.approval ? null : 'no step waits for approval' };
+  const stands = exp.state === 'paused' ? 'it is paused; resume it first' : 'the ramp takes no more steps';
+  const on = exp.state === 'running' && ['ready_wait', 'ramping', 'holding'].includes(r.phase), baking = exp.state === 'promoted' && r.phase === 'baking';
+  const failed = (r.treatments ?? []).some((t) => t.name === r.variant && (t.verdicts ?? []).some((v) => v.decision === 'FAIL' && v.action !== 'warn')) ? 'a guardrail has failed; roll back, or change the guardrail' : null;
+  return { advance: on || baking ? failed : stands, promote: on || (exp.state === 'paused' && r.phase !== 'done') ? failed : stands, approve: on && r.approval ? null : 'no step waits for approval' };
 }
 
 export class Rollout {
@@ -28,7 +29,7 @@ export class Rollout {
 
   /** Asks how the rollout stands; exp is the experiment as of now. */
   async update(exp) {
-    this.report = rolling(exp) && !before(exp) ? await this.ask(exp) : aftermath(exp, this.rows());
+    this.report = rolling(exp) && !before(exp) ? await this.ask() : aftermath(exp, this.rows());
     byId('rollout').hidden = !this.report?.phase;
     byId('guard').hidden = !this.report?.treatments?.length;
     byId('plan').hidden = !(rolling(exp) && before(exp));
@@ -36,16 +37,7 @@ export class Rollout {
     if (!byId('plan').hidden) await this.plan(exp);
   }
 
-  async ask(exp) {
-    if (this.unwatched === exp.revision) return null;
-    try {
-      return (await get(`/experiments/${this.key}/ramp`)).body;
-    } catch (err) {
-      if (err.status !== 404 && err.status !== 409) throw err;
-      this.unwatched = exp.revision; // until it changes
-      return null;
-    }
-  }
+  async ask() { return (await get(`/experiments/${this.key}/ramp`)).body; }
 
   show(exp, r) {
     if (r.phase) {
@@ -73,12 +65,11 @@ export class Rollout {
     if (!exp.ramp) { fillIn(el, h('p', { class: 'hint pad' }, 'It has no ramp: the weights hold from the start.')); return; }
     try {
       const { body } = await get(`/experiments/${this.key}/forecast`);
-      const list = body.steps ?? body.items ?? [];
+      const list = body.steps ?? [];
       fillIn(el, list.length ? tableRegion('Forecast of the steps', ['Step', num('Requests', 'of the ramping variant'), num('Users', 'distinct, in the step'), num('Duration', 'if it is as good as the baseline; about half of all rollouts take longer'), ''], forecastRows(list))
-        : h('p', { class: 'hint pad' }, 'There is no traffic yet to forecast from.'), (body.warnings ?? []).map((w) => h('p', { class: 'notes' }, w)));
+        : null, h('p', { class: 'pad' }, sentence(body.text), '.'), (body.warnings ?? []).map((w) => h('p', { class: 'notes' }, w)));
     } catch (err) {
-      if (err.status === 404) fillIn(el, h('p', { class: 'hint pad' }, 'There is no forecast of it.'));
-      else fillIn(el, errorState(err, () => { this.planned = ''; }));
+      fillIn(el, errorState(err, () => { this.planned = ''; }));
     }
   }
 
@@ -100,13 +91,15 @@ function fillOnce(el, node) {
   if (el.textContent !== node.textContent) fillIn(el, node);
 }
 
-/** The outcome of a preflight: a sentence, then each probe that fails. */
+const results = { passed: ['good', 'passes'], failed: ['bad', 'fails'], skipped: ['', 'not asked'] };
+
+/** The outcome of a preflight: a sentence, then how each variant answered. */
 export function preflightResult(p) {
-  const variants = p.variants ?? [];
-  const text = p.text ?? (p.ok ? 'Every probe that the baseline passes passes on the variants too.' : 'A variant fails what the baseline passes.');
-  const findings = p.findings ?? [];
-  return [h('p', { class: `notice ${p.ok ? 'good' : 'bad'}` }, icon(p.ok ? 'check' : 'warn'), ' ', text),
-    findings.length > 0 && h('ul', { class: 'why' }, findings.map((f) => h('li', { class: f.blocks ? 'worse' : undefined }, f.text ?? String(f)))),
-    variants.length > 0 && tableRegion('Preflight', ['Probe', ...variants.map((v) => v.name)], (variants[0].probes ?? []).map((one, i) => h('tr', null, h('th', { scope: 'row' }, one.name),
-      variants.map((v) => { const q = v.probes?.[i] ?? {}; return h('td', null, q.ok ? h('span', { class: 'tag good' }, 'passes') : h('span', { class: 'tag bad' }, 'fails'), q.text && h('small', { class: 'sub' }, q.text)); }))))];
+  const cell = (one) => {
+    const [cls, word] = results[one?.state] ?? results.skipped;
+    return h('td', null, h('span', { class: `tag ${cls}` }, word), one?.blocks && h('strong', { class: 'worse' }, ' stands in the way'), one?.text && h('small', { class: 'sub' }, one.text));
+  };
+  return [h('p', { class: `notice ${p.ok ? 'good' : 'bad'}` }, icon(p.ok ? 'check' : 'warn'), ' ', p.text),
+    tableRegion('Preflight', ['Requests that…', num('Share', 'of the live requests'), ...p.variants], p.probes.map((one) => h('tr', null, h('th', { scope: 'row' }, one.asks || one.name, one.text && h('small', { class: 'sub' }, one.text)),
+      h('td', { class: 'num' }, typeof one.share === 'number' ? ratio(one.share) : NONE), p.variants.map((name) => cell(one.results.find((x) => x.variant === name))))))];
 }
