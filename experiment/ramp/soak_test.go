@@ -85,7 +85,9 @@ func TestDetection(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := healthy(2000, 200)
 			w.every, w.fault, w.policy = 1, c.fault, `{"steps":[500,10000],"min_duration":"2m","max_duration":"10m"}`
-			w.faultAt = 0
+			if c.fault.shared > 0 {
+				w.perSec, w.every = 20, 5 // it runs until max_duration
+			}
 			out := soak(t, w, max(soakSize(2)/30, 2))
 			at, canary := []int{}, []int64{}
 			for _, o := range out {
