@@ -204,6 +204,9 @@ func (c *compiler) experiment(path string, e *Experiment) {
 	for i := range e.Variants {
 		ce.Variants = append(ce.Variants, c.variant(e, &e.Variants[i], def.Variants[i].State))
 	}
+	for _, v := range e.Variants {
+		ce.Prompts = ce.Prompts || v.Prompt != nil && v.Prompt.SystemPrepend+v.Prompt.SystemAppend != ""
+	}
 	c.fallbacks(e, ce)
 	c.attrs(e)
 	cm.Experiments = append(cm.Experiments, ce)

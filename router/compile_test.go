@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"sluice/router"
+	"sluice/upstream/wire"
 )
 
 func TestKillSetOverlay(t *testing.T) {
@@ -150,5 +152,27 @@ func TestLiveNeverGoesBack(t *testing.T) {
 	}
 	if !live.Store(&router.Table{Revision: 500, Epoch: 10}) {
 		t.Error("a newer kill set on the same revision is taken")
+	}
+}
+
+// What answers are checked for follows from the guardrails, and who can have a
+// prompt to leak from the variants.
+func TestCompileChecks(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]wire.Checks{
+		``:                            0,
+		`[]`:                          0,
+		`[{"metric":"invalid_json"}]`: 0,
+		`[{"metric":"error"},{"metric":"prompt_leak","max_rate":0.01}]`: wire.CheckPrompt,
+	} {
+		d := doc(t)
+		d.Experiments[0].Guardrails = json.RawMessage(raw)
+		for _, prompt := range []*router.Prompt{nil, {}, {SystemAppend: "Be brief."}} {
+			d.Experiments[0].Variants[1].Prompt = prompt
+			e, _ := compile(t, d).Experiment("chat-v2")
+			if brings := prompt != nil && prompt.SystemAppend != ""; e.Checks != want || e.Prompts != brings {
+				t.Errorf("%s, prompt %+v: checks %b, prompts %v", raw, prompt, e.Checks, e.Prompts)
+			}
+		}
 	}
 }

@@ -75,6 +75,7 @@ type CompiledExperiment struct {
 	Policy        ramp.Config      // of the ramp; the defaults without one
 	Guardrails    []guardrail.Config
 	Checks        wire.Checks // of answers, that its guardrails need beside those that every answer gets
+	Prompts       bool        // a variant brings a system prompt of its own: every request can have one
 	stickiness    experiment.Stickiness
 	merges        bool   // a user takes over the session's pin
 	finishes      bool   // switch: conversation

@@ -47,6 +47,9 @@ func (x *exchange) testify(n int) {
 			in.Flags |= f.flag
 		}
 	}
+	if e.Prompts { // then every request may have one to leak, in either arm
+		in.Flags |= trial.AskedSystem
+	}
 	if x.key != nil {
 		in.Key, in.Tenant = x.key.ID, x.key.Tenant
 	}
