@@ -12,6 +12,7 @@ type content struct {
 	texts    int   // generated values
 	zero     bool  // the finish reason found is that of choice 0
 	only     span  // the last of them when it is a non-empty string
+	special  bool  // a mark may begin in one of them
 	one      parts // of the last choice
 }
 
@@ -52,8 +53,9 @@ func (c *choiceSet) complete() bool { return c.count > 0 && c.seen == c.finished
 func (c *content) walk(b []byte, i int, set *choiceSet) (finish span, end int) {
 	a := arrayAt(b, i)
 	for a.next() {
-		c.choices++
-		c.one = parts{}
+		if c.choices++; c.choices > 1 {
+			c.one = parts{}
+		}
 		if b[a.val] != '{' {
 			continue
 		}
@@ -120,7 +122,9 @@ func (c *content) text(b []byte, i, end int, answer bool) {
 			c.only = span{i, end}
 			c.any, c.output = true, true
 			c.answered = c.answered || answer
-			c.chars += textLen(b[i+1 : end-1])
+			n, special := scanText(b[i+1 : end-1])
+			c.chars += n
+			c.special = c.special || special
 		}
 		return
 	}
@@ -204,7 +208,7 @@ func scanText(raw []byte) (n int64, special bool) {
 		case classRest:
 			n--
 		case classMark:
-			special = true
+			special = special || mayMark(raw, i)
 		case classSlash:
 			i++
 			if n--; i == len(raw) {

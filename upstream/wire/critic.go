@@ -27,9 +27,10 @@ func (s *bitset) has(index int64) bool {
 // parts are what one choice of an event, or of a whole answer, carries. end is 0
 // of what is absent.
 type parts struct {
-	index                          int64
-	content, refusal, calls, call1 span
-	finish                         span
+	index                 int64
+	content, finish       span
+	rest                  bool // one of those below is there
+	refusal, calls, call1 span
 }
 
 // critic finds out what an answer is like while it passes. Text is judged of
@@ -67,9 +68,15 @@ func (j *critic) reset(o Judging) {
 	}
 }
 
-// settle finds out whether every byte has to be looked at from now on.
-func (j *critic) settle() {
-	j.busy = !j.begun || j.asJSON || j.leak.of != nil || j.mark.n > 0
+// choices judges the array at v, of which c was read: that has all of a single
+// choice.
+func (j *critic) choices(b []byte, v span, c *content) {
+	switch {
+	case c.choices == 1:
+		j.choice(b, &c.one, c.special)
+	case c.choices > 1:
+		j.each(b, v)
+	}
 }
 
 // each judges every choice of the array at v.
@@ -89,7 +96,7 @@ func (j *critic) each(b []byte, v span) {
 					p.content = o.value()
 				}
 			}
-			j.choice(b, &p)
+			j.choice(b, &p, true)
 		}
 	}
 }
@@ -113,11 +120,11 @@ func (p *parts) member(b []byte, o *object) {
 	case "content":
 		p.content = o.value()
 	case "refusal":
-		p.refusal = o.value()
+		p.refusal, p.rest = o.value(), true
 	case "tool_calls":
-		p.calls = o.value()
+		p.calls, p.rest = o.value(), true
 	case "function_call":
-		p.call1 = o.value()
+		p.call1, p.rest = o.value(), true
 	case "audio":
 		if carries(b, o.val, o.end()) && p.refusal.end == 0 {
 			p.content = o.value()
@@ -125,12 +132,30 @@ func (p *parts) member(b []byte, o *object) {
 	}
 }
 
-// choice judges what one choice carries.
-func (j *critic) choice(b []byte, p *parts) {
+// choice judges what one choice carries. special is scanText's of its content,
+// where that is a string.
+func (j *critic) choice(b []byte, p *parts, special bool) {
 	j.seen.add(p.index)
-	if p.content.end > 0 {
-		j.content(b, p.content, p.index)
+	switch v := p.content; {
+	case v.end == 0:
+	case b[v.start] == '"' && j.full.has(p.index):
+		if p.index == 0 && (special || j.busy) {
+			j.text(b[v.start+1:v.end-1], special)
+		}
+	default:
+		j.content(b, v, p.index, special)
 	}
+	if p.rest {
+		j.others(b, p)
+	}
+	if p.finish.end > 0 && !j.ended.has(p.index) {
+		j.ended.add(p.index)
+		j.finish[finishOf(b[p.finish.start+1:p.finish.end-1])]++
+	}
+}
+
+// others judges what a choice carries beside content.
+func (j *critic) others(b []byte, p *parts) {
 	if p.refusal.end > 0 && carries(b, p.refusal.start, p.refusal.end) {
 		j.refuse(p.index)
 	}
@@ -147,10 +172,6 @@ func (j *critic) choice(b []byte, p *parts) {
 		if c := j.call(p.index, -1); j.judgesCalls() && c != nil {
 			c.function(b, p.call1)
 		}
-	}
-	if p.finish.end > 0 && !j.ended.has(p.index) {
-		j.ended.add(p.index)
-		j.finish[finishOf(b[p.finish.start+1:p.finish.end-1])]++
 	}
 }
 
@@ -177,10 +198,10 @@ func finishOf(reason []byte) Finish {
 }
 
 // content judges a piece of a choice's content: a string, or a list of parts.
-func (j *critic) content(b []byte, v span, index int64) {
+func (j *critic) content(b []byte, v span, index int64, special bool) {
 	switch b[v.start] {
 	case '"':
-		j.piece(b[v.start+1:v.end-1], index)
+		j.piece(b[v.start+1:v.end-1], index, special)
 	case '[':
 		for a := arrayAt(b, v.start); a.next(); {
 			j.part(b, span{a.val, a.end()}, index)
@@ -201,7 +222,7 @@ func (j *critic) part(b []byte, v span, index int64) {
 		j.refuse(index)
 	default:
 		if text := memberOf(b, v, "text"); isString(b, text.start, text.end) {
-			j.piece(b[text.start+1:text.end-1], index)
+			j.piece(b[text.start+1:text.end-1], index, true)
 		} else if carries(b, v.start, v.end) {
 			j.full.add(index)
 		}
@@ -209,12 +230,12 @@ func (j *critic) part(b []byte, v span, index int64) {
 }
 
 // piece judges the inside of a JSON string that is content.
-func (j *critic) piece(raw []byte, index int64) {
+func (j *critic) piece(raw []byte, index int64, special bool) {
 	if !j.full.has(index) && !blank(raw) {
 		j.full.add(index)
 	}
 	if index == 0 {
-		j.text(raw)
+		j.text(raw, special)
 	}
 }
 
@@ -234,28 +255,57 @@ func blank(raw []byte) bool {
 }
 
 // text judges a piece of the content of choice 0, escapes undone on the way.
-func (j *critic) text(raw []byte) {
+// Without special no mark begins in it.
+func (j *critic) text(raw []byte, special bool) {
 	var room [utf8.UTFMax]byte
 	for i := 0; i < len(raw); {
-		c := raw[i]
-		if !j.busy && textClass[c] < classMark {
-			i++
-			continue
+		if !j.busy {
+			if !special {
+				return
+			}
+			if i = nextMark(raw, i); i == len(raw) {
+				return
+			}
 		}
-		if c != '\\' || i+1 >= len(raw) {
+		if c := raw[i]; c != '\\' || i+1 == len(raw) {
 			j.byte(c)
 			i++
 			continue
 		}
 		r, size := unescape(raw[i:])
 		if size == 0 {
-			r, size = rune(c), 1
+			r, size = '\\', 1
 		}
 		for _, u := range utf8.AppendRune(room[:0], r) {
 			j.byte(u)
 		}
 		i += size
 	}
+}
+
+// nextMark is the offset of the first byte from i on that may begin a mark,
+// len(raw) without one.
+func nextMark(raw []byte, i int) int {
+	for ; i < len(raw); i++ {
+		switch textClass[raw[i]] {
+		case classMark:
+			if mayMark(raw, i) {
+				return i
+			}
+		case classSlash:
+			if i+1 == len(raw) || raw[i+1] == 'u' {
+				return i
+			}
+			i++
+		}
+	}
+	return i
+}
+
+// mayMark tells whether the byte at i, of classMark, may begin a mark, by the
+// one behind it: most characters that begin as ◁ does are quotes and dashes.
+func mayMark(raw []byte, i int) bool {
+	return raw[i] != 0xE2 || i+1 == len(raw) || raw[i+1] == 0x97
 }
 
 // byte judges one byte of the content.
@@ -265,7 +315,9 @@ func (j *critic) byte(c byte) {
 			j.judgeBeginning()
 		}
 	}
-	j.mark.byte(c)
+	if j.mark.n > 0 || isMark(c) {
+		j.mark.byte(c)
+	}
 	if j.asJSON {
 		j.json.byte(c)
 	}
@@ -276,7 +328,7 @@ func (j *critic) byte(c byte) {
 			j.leak.of = nil
 		}
 	}
-	j.settle()
+	j.busy = !j.begun || j.mark.n > 0 || j.asJSON || j.leak.of != nil
 }
 
 func (j *critic) judgeBeginning() {

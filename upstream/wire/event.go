@@ -239,12 +239,7 @@ func (s *Stream) choicesSeen(b []byte, e *chunk) {
 		s.stats.ContentEvents++
 	}
 	s.answered = s.answered || c.answered
-	switch {
-	case c.choices == 1:
-		s.critic.choice(b, &c.one)
-	case c.choices > 1:
-		s.critic.each(b, e.choices)
-	}
+	s.critic.choices(b, e.choices, c)
 	if e.finish.end > 0 && (c.zero || len(s.finish) == 0) {
 		s.finish = append(s.finish[:0], b[e.finish.start+1:e.finish.end-1]...)
 	}

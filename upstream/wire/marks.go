@@ -40,7 +40,18 @@ type markFinder struct {
 	buf   [longestMark]byte // a beginning of some mark
 }
 
+// second are the bytes that come second in a mark.
+var second = func() (t [256]bool) {
+	for _, m := range marks {
+		t[m.text[1]] = true
+	}
+	return t
+}()
+
 func (f *markFinder) byte(c byte) {
+	if f.n == 1 && !second[lower(c)] {
+		f.n = 0
+	}
 	if f.n == 0 {
 		if isMark(c) {
 			f.buf[0], f.n = c, 1

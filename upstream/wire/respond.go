@@ -8,7 +8,7 @@ func (j *critic) event(b []byte, typ string, e *chunk) {
 	switch typ {
 	case "response.output_text.delta":
 		if isString(b, e.delta.start, e.delta.end) {
-			j.piece(b[e.delta.start+1:e.delta.end-1], 0)
+			j.piece(b[e.delta.start+1:e.delta.end-1], 0, true)
 		}
 	case "response.refusal.delta":
 		if e.delta.end > 0 && carries(b, e.delta.start, e.delta.end) {
@@ -100,7 +100,7 @@ func (j *critic) output(b []byte, v span) (chars int64) {
 		case reads(b, typ, "message"):
 			content := memberOf(b, item, "content")
 			if content.end > 0 {
-				j.content(b, content, 0)
+				j.content(b, content, 0, true)
 			}
 			chars += partChars(b, content)
 			continue

@@ -50,7 +50,7 @@ func (s *Stream) again(b []byte) bool {
 	chars, special := scanText(b[n : end-1])
 	s.stats.Chars += chars
 	if t.judged && (special || s.critic.busy) {
-		s.critic.text(b[n : end-1])
+		s.critic.text(b[n:end-1], special)
 	}
 	s.answered = s.answered || t.answer
 	s.committed = true

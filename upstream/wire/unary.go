@@ -84,7 +84,7 @@ func ReadUnary(body []byte, api API, by Judging) Unary {
 			if finish.end > 0 {
 				u.Finish, _ = stringValue(body, finish.start, finish.end)
 			}
-			j.each(body, o.value())
+			j.choices(body, o.value(), &c)
 		case "data", "output":
 			a := arrayAt(body, o.val)
 			for a.next() {
