@@ -353,8 +353,8 @@ func TestUnfinishedAnswer(t *testing.T) {
 		": hi\n\n": {},
 		`data: {"error":{"message":"x"}}` + "\n\n": {},
 		`data: {"choices":[{"index":0,"delta":{"content":"{<think>"}}]}` + "\n\n": {
-			Seen: true, Flaws: wire.FlawReasoning, Judged: wire.FlawTruncated | wire.FlawReasoning, Chars: 8, Events: 1},
-		`data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]}` + "\n\n": {Seen: true, Judged: wire.FlawTruncated | wire.FlawReasoning},
+			Seen: true, Flaws: wire.FlawReasoning, Judged: wire.FlawTruncated | wire.FlawReasoning | wire.FlawPrompt, Chars: 8, Events: 1},
+		`data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]}` + "\n\n": {Seen: true, Judged: wire.FlawTruncated | wire.FlawReasoning | wire.FlawPrompt},
 	} {
 		s := wire.NewStream(wire.StreamOptions{Judging: everything})
 		s.Feed([]byte(body))

@@ -352,7 +352,7 @@ func (j *critic) answer(complete bool) Answer {
 	}
 	a := Answer{Seen: true, Refusal: j.refused, Finish: j.finish, Flaws: j.flaws | j.mark.found&FlawReasoning}
 	a.Judged = FlawTruncated | FlawReasoning
-	if j.Checks&CheckPrompt != 0 && j.Shingles != nil {
+	if j.Checks&CheckPrompt != 0 { // also where there is nothing to leak: an arm without a prompt leaks none
 		a.Judged |= FlawPrompt
 	}
 	if !complete {
