@@ -162,6 +162,7 @@ func experimentCreate(a *cli, r *remote) *cobra.Command {
 				return err
 			}
 			a.said(dryRun, "created %s", exp.Key)
+			a.saidForecast(out)
 			return a.printExperiment(out)
 		},
 	}

@@ -230,7 +230,7 @@ func view(v *watched, now time.Time) []string {
 		case arm.Tripped > 0:
 			state = fmt.Sprintf("  breaker open on %d replicas", arm.Tripped)
 		}
-		out = append(out, fmt.Sprintf("  %-16s %8s  %6d users  %8d requests  %6.3g/s%s", arm.Name, percentOf(arm.Weight), arm.Units, arm.Started, arm.Rate, state))
+		out = append(out, fmt.Sprintf("  %-14s %7s %6d users %6.3g/s%s", arm.Name, percentOf(arm.Weight), arm.Units, arm.Rate, state))
 	}
 	for i := range v.guards {
 		g := &v.guards[i]
