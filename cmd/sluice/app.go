@@ -23,6 +23,7 @@ import (
 	"sluice/experiment/ramp"
 	"sluice/internal/config"
 	"sluice/internal/control"
+	"sluice/internal/rollout"
 	"sluice/internal/sticky"
 	"sluice/internal/store"
 	"sluice/metrics"
@@ -34,18 +35,19 @@ import (
 
 // app is one running gateway, wired top to bottom in newApp.
 type app struct {
-	cfg     *config.Config
-	log     *slog.Logger
-	access  io.Writer
-	reg     *prometheus.Registry
-	store   *store.Store
-	sticky  *sticky.Store
-	pool    *upstream.Pool
-	live    *router.Live
-	rec     *metrics.Recorder
-	data    *server.Server
-	control *control.Controller
-	admin   http.Handler
+	cfg      *config.Config
+	log      *slog.Logger
+	access   io.Writer
+	reg      *prometheus.Registry
+	store    *store.Store
+	sticky   *sticky.Store
+	pool     *upstream.Pool
+	live     *router.Live
+	rec      *metrics.Recorder
+	data     *server.Server
+	control  *control.Controller
+	rollouts *rollout.Rollouts
+	admin    http.Handler
 	// adminDone is closed when the admin listener shuts down.
 	adminDone chan struct{}
 	version   string
@@ -100,6 +102,9 @@ func newApp(ctx context.Context, cfg *config.Config, o appOptions) (a *app, err 
 	}
 	a.pool = upstream.NewPool(upstream.PoolOptions{Log: a.log})
 	a.openMetrics()
+	if err := a.openRollouts(); err != nil {
+		return a, err
+	}
 	if err := a.openData(); err != nil {
 		return a, err
 	}
@@ -171,7 +176,7 @@ func (a *app) openMetrics() {
 func (a *app) openData() (err error) {
 	c := a.cfg
 	a.data, err = server.New(server.Config{
-		Live: a.live, Doer: a.pool, Pins: a.sticky, Recorder: a.rec, Log: a.log, AuthKeys: !c.AuthNone(),
+		Live: a.live, Doer: a.pool, Pins: a.sticky, Recorder: a.rec, Trials: a.rollouts.Collector(), Log: a.log, AuthKeys: !c.AuthNone(),
 		MaxBody: int64(c.Server.MaxBody), MaxBuffered: int64(c.Server.MaxBufferedBytes),
 		ReadTimeout: c.Server.ReadDeadline, WriteTimeout: c.Server.WriteDeadline,
 		CORSOrigins: c.Server.CORS.Origins, DrainDelay: c.DrainDelay(), DrainTimeout: c.Server.Drain.Timeout,
@@ -214,6 +219,7 @@ func (a *app) openControl(seed *router.Document) (err error) {
 func (a *app) swapped(revision int64) {
 	a.rec.SetConfig(revision, true, time.Now())
 	a.data.CutStreams()
+	a.rollouts.Swapped()
 	t := a.live.Load()
 	var infos []metrics.ExperimentInfo
 	for _, e := range t.Snapshot.Document.Experiments {
@@ -305,6 +311,7 @@ func (a *app) run(ctx context.Context, ready func(data, adm net.Addr)) error {
 	adminSrv := sideServer(a.admin, sideBody, a.log)
 	adminSrv.RegisterOnShutdown(func() { close(a.adminDone) }) // ends the streams of events
 	g.Go(func() error { return a.control.Run(gctx) })
+	g.Go(func() error { return a.rollouts.Run(gctx) })
 	g.Go(func() error { return a.rec.Run(gctx) })
 	g.Go(func() error { return a.retain(gctx) })
 	g.Go(func() error { return a.data.Serve(dataLn) })

@@ -40,12 +40,13 @@ var allowed = map[string][]string{
 	"internal/preflight":   {"experiment/ramp", "metrics", "router", "upstream", "upstream/wire"},
 	"internal/readings":    {"experiment/guardrail", "router", "upstream"},
 	"internal/store":       {"router", "metrics", "migrations", "experiment", "internal/sticky"},
+	"internal/rollout":     {"router", "upstream", "metrics", "experiment", "experiment/guardrail", "experiment/trial", "experiment/ramp", "internal/sticky"},
 	"internal/control":     {"router", "upstream", "experiment", "internal/sticky"},
 	"internal/demo":        {"router", "internal/fakellm"},
 	"server":               {"router", "experiment", "experiment/trial", "upstream", "upstream/wire", "metrics"},
 	"server/admin":         {"router", "experiment", "experiment/guardrail", "experiment/ramp", "metrics", "upstream", "web"},
 	"cmd/sluice": {"experiment", "experiment/ramp", "upstream", "upstream/wire", "metrics", "router", "internal/sticky", "internal/config",
-		"internal/store", "internal/control", "server", "server/admin", "web", "internal/demo", "migrations"},
+		"internal/store", "internal/control", "internal/rollout", "server", "server/admin", "web", "internal/demo", "migrations"},
 	"deploy/upstreams": {"internal/fakellm"},
 	"internal/e2e":     {}, // tests only
 }

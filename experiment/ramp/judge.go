@@ -125,7 +125,7 @@ type Ratio struct {
 	Before    Sample  `json:"before"`              // units seen in earlier epochs
 	LogBefore float64 `json:"log_before"`          // log e of earlier epochs, which add up
 	LogE      float64 `json:"log_e"`               // with this epoch
-	Full      bool    `json:"full,omitempty"`      // a replica names no more units of a variant: no more looks
+	Full      bool    `json:"full,omitempty"`      // a replica names no more units of a variant, in this epoch or an earlier one: no more looks
 	Disturbed int64   `json:"disturbed,omitempty"` // when units were last answered otherwise than assigned, Unix ms
 	Stale     bool    `json:"stale,omitempty"`     // a look is due once that is over
 	On        bool    `json:"on,omitempty"`        // two arms had weight
@@ -173,6 +173,9 @@ func (j *Judge) Begin(before *Evidence) *Evidence {
 		for i := range before.Arms {
 			e.Ratio.Before.Merge(&before.Arms[i].Units)
 		}
+		// Units that were seen and not named would be taken for new ones, by the
+		// weights of an epoch that did not assign them.
+		e.Ratio.Full = before.Ratio.Full
 	} else {
 		e.Ratio.LogBefore = before.Ratio.LogBefore
 	}

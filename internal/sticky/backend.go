@@ -87,7 +87,8 @@ type backend interface {
 	renew(ctx context.Context, id string, fence int64, ttl time.Duration) (bool, error)
 	release(ctx context.Context, id string, fence int64) error
 	supervise(ctx context.Context, fence, seq int64, ttl time.Duration) error
-	supervised(ctx context.Context) (bool, error)
+	// supervised is how long the last heartbeat still lasts; not positive: none does.
+	supervised(ctx context.Context) (time.Duration, error)
 
 	observe(ctx context.Context, exp string, body []byte) error
 	observed(ctx context.Context, exp, after string, most int) ([]Observation, error)

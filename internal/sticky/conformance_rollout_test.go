@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -166,13 +167,13 @@ func testShare(t *testing.T, k kind) {
 
 func testSupervision(t *testing.T, k kind) {
 	stores, ctx := k.replicas(t, 2, sticky.Options{}), t.Context()
-	if ok, err := stores[0].Supervised(ctx); ok || err != nil {
+	if _, ok, err := stores[0].Supervised(ctx); ok || err != nil {
 		t.Fatalf("before the first heartbeat: %v, %v", ok, err)
 	}
 	if err := stores[0].Supervise(ctx, 4, 1); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := stores[1].Supervised(ctx); !ok || err != nil {
-		t.Errorf("after a heartbeat: %v, %v", ok, err)
+	if ago, ok, err := stores[1].Supervised(ctx); !ok || err != nil || ago < 0 || ago > 20*time.Second {
+		t.Errorf("after a heartbeat: %v ago, %v, %v", ago, ok, err)
 	}
 }

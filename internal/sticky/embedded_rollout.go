@@ -145,8 +145,8 @@ func (e *embedded) supervise(_ context.Context, _, _ int64, ttl time.Duration) e
 	return nil
 }
 
-func (e *embedded) supervised(context.Context) (bool, error) {
+func (e *embedded) supervised(context.Context) (time.Duration, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.now().Before(e.supEnd), nil
+	return e.supEnd.Sub(e.now()), nil
 }

@@ -2,7 +2,6 @@ package sticky
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -131,10 +130,6 @@ func (r *redisBackend) supervise(ctx context.Context, fence, seq int64, ttl time
 	return r.slow.Set(ctx, r.key("sup"), fmt.Sprintf("%d:%d", fence, seq), ttl).Err()
 }
 
-func (r *redisBackend) supervised(ctx context.Context) (bool, error) {
-	err := r.slow.Get(ctx, r.key("sup")).Err()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
-	return err == nil, err
+func (r *redisBackend) supervised(ctx context.Context) (time.Duration, error) {
+	return r.slow.PTTL(ctx, r.key("sup")).Result() // negative without the key
 }

@@ -87,11 +87,13 @@ func (s *Store) Supervise(ctx context.Context, fence, seq int64) error {
 	return s.shared(ctx, func(ctx context.Context) error { return s.be.supervise(ctx, fence, seq, supervision) })
 }
 
-// Supervised reports whether a heartbeat of any leader lasts.
-func (s *Store) Supervised(ctx context.Context) (ok bool, err error) {
+// Supervised is how long ago a leader's last heartbeat was; ok is false when
+// that is over 30 s, or there was none.
+func (s *Store) Supervised(ctx context.Context) (ago time.Duration, ok bool, err error) {
 	err = s.shared(ctx, func(ctx context.Context) error {
-		ok, err = s.be.supervised(ctx)
+		left, err := s.be.supervised(ctx)
+		ago, ok = max(supervision-left, 0), left > 0
 		return err
 	})
-	return ok, err
+	return ago, ok, err
 }
