@@ -83,6 +83,16 @@ func putPin(ctx context.Context, pins Pins, key string, d *experiment.Decision, 
 	return pins.Put(ctx, key, d.Digest.Field, d.Digest.Shard, d.Pin, expect)
 }
 
+// Finishes reports that a conversation of the unit that d decides for may finish
+// on another variant, because it began before the unit moved.
+func (e *CompiledExperiment) Finishes(d *experiment.Decision) bool {
+	if !e.finishes {
+		return false
+	}
+	_, need, _, _ := e.Exp.Finish(&experiment.Query{}, *d, &experiment.Conversation{Running: true})
+	return need
+}
+
 // finished lets a running conversation finish on the variant that it began on,
 // and remembers what this one runs on.
 func finished(ctx context.Context, e *CompiledExperiment, eq *experiment.Query, d experiment.Decision, q *Query, pins Pins) experiment.Decision {

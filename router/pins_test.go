@@ -82,6 +82,14 @@ func TestSwitchConversation(t *testing.T) {
 			if store.asked != 0 {
 				t.Errorf("%d reads before anybody moved", store.asked)
 			}
+			e, _ := after.Experiment("chat-v2")
+			for user, want := range map[string]bool{mover: true, stayer: kind == "ab"} { // after a reset anybody may have moved
+				plan, err := after.Route(t.Context(), talk(t, user, "explain", false), newPins())
+				must(t, err)
+				if got := e.Finishes(&plan.Decision); got != want {
+					t.Errorf("%s: may finish elsewhere: %v", user, got)
+				}
+			}
 			check("it finishes", decided(t, after, talk(t, mover, "hello", true), store), "control conversation")
 			check("and again", decided(t, after, talk(t, mover, "hello", true), store), "control conversation")
 			want := "canary bucket"

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -57,6 +59,31 @@ func TestReadyIsForGood(t *testing.T) {
 		time.Sleep(2*time.Second + time.Millisecond)
 		want("a check that does not return", 200)
 	})
+}
+
+// TestSkewIsTold: the verbose answer says how many replicas live and how far
+// apart they are; without a control plane it says nothing of it.
+func TestSkewIsTold(t *testing.T) {
+	for _, c := range []struct {
+		skew       func(context.Context) (int, int64)
+		path, want string
+	}{
+		{func(ctx context.Context) (int, int64) {
+			if _, ok := ctx.Deadline(); !ok {
+				t.Error("the answer waits for Redis without bound")
+			}
+			return 3, 7
+		}, "/readyz?verbose", `"replicas":3,"revision":1,"skew":7`},
+		{nil, "/readyz?verbose", `"revision":1`},
+		{func(context.Context) (int, int64) { t.Error("asked by a plain check"); return 0, 0 }, "/readyz", `{"status":"ready"}`},
+	} {
+		p := newPlane(t, document(fake(t, fakellm.Options{}).URL()), func(cfg *Config) { cfg.Skew = c.skew })
+		w := httptest.NewRecorder()
+		p.srv.Handler().ServeHTTP(w, httptest.NewRequest("GET", c.path, nil))
+		if body := w.Body.String(); !strings.Contains(body, c.want) || (c.skew == nil && strings.Contains(body, "skew")) {
+			t.Errorf("%s: %s, want %s", c.path, body, c.want)
+		}
+	}
 }
 
 type discard struct{}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -179,6 +180,15 @@ func TestRatioReachesEveryReplica(t *testing.T) {
 		}
 		took = append(took, time.Since(begin))
 	}
+	until(t, "readyz tells of all replicas", func() bool {
+		resp, err := http.Get(gs[0].Data + "/readyz?verbose")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return strings.Contains(string(text), `"replicas":3`) && strings.Contains(string(text), `"skew":0`)
+	})
 	slices.Sort(took)
 	t.Logf("%d changes, from the admin answer to the last of 3 replicas: p50 %v, p99 %v, max %v",
 		n, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])

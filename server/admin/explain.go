@@ -14,20 +14,22 @@ import (
 
 type explainOut struct {
 	Body struct {
-		Key        string        `json:"key"`
-		Unit       string        `json:"unit" doc:"type:tenant:id as it is hashed"`
-		Bucket     int           `json:"bucket"`
-		Owner      string        `json:"owner" doc:"variant that owns the bucket; empty: none"`
-		Contested  bool          `json:"contested" doc:"the bucket's owner changed since the generation began"`
-		Pin        *explainPin   `json:"pin"`
-		PinError   string        `json:"pin_error,omitempty"`
-		Variant    string        `json:"variant" doc:"what a request of this unit gets now"`
-		Reason     string        `json:"reason"`
-		Rule       string        `json:"rule" doc:"what decided, in words"`
-		Analysed   bool          `json:"analysed"`
-		Excluded   bool          `json:"excluded" doc:"its pin is not analysed: it was evicted, or took over another's"`
-		Heavy      bool          `json:"heavy" doc:"it carries so much of the traffic that it stays out of a ramp's early steps"`
-		Revision   int64         `json:"revision"`
+		Key       string      `json:"key"`
+		Unit      string      `json:"unit" doc:"type:tenant:id as it is hashed"`
+		Bucket    int         `json:"bucket"`
+		Owner     string      `json:"owner" doc:"variant that owns the bucket; empty: none"`
+		Contested bool        `json:"contested" doc:"the bucket's owner changed since the generation began"`
+		Pin       *explainPin `json:"pin"`
+		PinError  string      `json:"pin_error,omitempty"`
+		Variant   string      `json:"variant" doc:"what a request of this unit gets now"`
+		Reason    string      `json:"reason"`
+		Rule      string      `json:"rule" doc:"what decided, in words"`
+		Analysed  bool        `json:"analysed"`
+		Excluded  bool        `json:"excluded" doc:"its pin is not analysed: it was evicted, or took over another's"`
+		Heavy     bool        `json:"heavy" doc:"it carries so much of the traffic that it stays out of a ramp's early steps"`
+		Revision  int64       `json:"revision"`
+		// Conversations are told apart by what they say: not by a unit.
+		Finish     bool          `json:"conversations_may_finish,omitempty" doc:"a conversation that began on another variant may finish there (switch: conversation)"`
 		LastChange *router.Audit `json:"last_change" doc:"what changed the experiment last"`
 		Changed    string        `json:"changed,omitempty" doc:"the same in words"`
 	}
@@ -92,6 +94,7 @@ func (a *API) explain(ctx context.Context, in *struct {
 	b.Excluded = b.Pin != nil && b.Pin.Excluded
 	b.Heavy = exp.Ramping() && slices.Contains(exp.RampState.Heavy, hex.EncodeToString(digest.Field[:]))
 	b.Rule = rule(e, &d, b.Owner)
+	b.Finish = e.Finishes(&d)
 	b.Variant, b.Reason, b.Analysed = e.Variants[d.Variant].Name, string(d.Reason), d.Analysed
 	if page, err := a.auditPage(ctx, PageIn{Limit: 1}, router.AuditFilter{Object: "experiment/" + in.Key}); err == nil && len(page.Body.Items) > 0 {
 		b.LastChange = &page.Body.Items[0]
