@@ -20,12 +20,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
-	"sluice/experiment/ramp"
 	"sluice/internal/config"
 	"sluice/internal/control"
+	"sluice/internal/preflight"
+	"sluice/internal/readings"
 	"sluice/internal/rollout"
 	"sluice/internal/sticky"
 	"sluice/internal/store"
+	"sluice/internal/webhook"
 	"sluice/metrics"
 	"sluice/router"
 	"sluice/server"
@@ -47,6 +49,9 @@ type app struct {
 	data     *server.Server
 	control  *control.Controller
 	rollouts *rollout.Rollouts
+	prober   *preflight.Prober
+	reader   *readings.Reader
+	webhook  *webhook.Sender // nil: nobody is told
 	admin    http.Handler
 	// adminDone is closed when the admin listener shuts down.
 	adminDone chan struct{}
@@ -118,7 +123,7 @@ func newApp(ctx context.Context, cfg *config.Config, o appOptions) (a *app, err 
 		return a, err
 	}
 	a.admin, err = admin.New(admin.Config{
-		Control: a.control, Store: a.store, Pool: a.pool, Live: a.live, Recorder: a.rec, Pins: a.sticky,
+		Control: a.control, Store: a.store, Pool: a.pool, Live: a.live, Recorder: a.rec, Pins: a.sticky, Rollouts: a.rollouts, Preflights: a.prober,
 		Metrics: promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: a.reg}),
 		Token:   cfg.Admin.Token.Reveal(), BasePath: cfg.Admin.BasePath, Listen: cfg.Admin.Listen,
 		Log: a.log, Extra: o.extra, Badge: o.badge, Version: a.version, AuthKeys: !cfg.AuthNone(), Done: a.adminDone,
@@ -215,66 +220,6 @@ func (a *app) openControl(seed *router.Document) (err error) {
 	return err
 }
 
-// swapped tells the gauges about the table that serves now.
-func (a *app) swapped(revision int64) {
-	a.rec.SetConfig(revision, true, time.Now())
-	a.data.CutStreams()
-	a.rollouts.Swapped()
-	t := a.live.Load()
-	var infos []metrics.ExperimentInfo
-	for _, e := range t.Snapshot.Document.Experiments {
-		in := metrics.ExperimentInfo{Key: e.Key, Model: e.Model, State: e.State, Revision: e.UpdatedRevision, Baseline: e.Baseline, Trigger: trigger(&e)}
-		if !e.Ramping() { // in a bake the weights hold still
-			in.Winner = e.Winner
-		}
-		for _, v := range e.Variants {
-			in.Variants = append(in.Variants, metrics.VariantInfo{Name: v.Name, Weight: v.Weight})
-		}
-		infos = append(infos, in)
-	}
-	a.rec.SetExperiments(infos)
-}
-
-// trigger is what rolled an experiment back, as the metrics call it.
-func trigger(e *router.Experiment) string {
-	if e.RampState == nil {
-		return ""
-	}
-	switch e.RampState.Reason {
-	case ramp.CodeGuardrail:
-		return "guardrail"
-	case ramp.CodeHardFail:
-		return "breaker"
-	case ramp.CodeLimit:
-		return "limit"
-	}
-	return "manual"
-}
-
-func (a *app) upstreamStates() []metrics.UpstreamState {
-	t := a.live.Load()
-	if t == nil {
-		return nil
-	}
-	var list []metrics.UpstreamState
-	for _, u := range t.Upstreams() {
-		q := u.QueueStatus()
-		s := metrics.UpstreamState{Name: u.Name(), InFlight: q.InFlight, Queued: q.Queued}
-		for _, e := range u.Status() {
-			st := metrics.EndpointState{
-				Endpoint: e.URL, Ready: e.Ready, InFlight: e.InFlight, Breaker: e.Breaker, Drained: e.Drained,
-				Cooling: !e.CoolUntil.IsZero(), Weight: e.Weight, Waiting: -1, KVUse: -1,
-			}
-			if l := e.Load; l != nil {
-				st.Running, st.Waiting, st.KVUse = l.Running, l.Waiting, l.KVUse
-			}
-			s.Endpoints = append(s.Endpoints, st)
-		}
-		list = append(list, s)
-	}
-	return list
-}
-
 func (a *app) degraded() []string {
 	if a.control == nil {
 		return nil
@@ -312,6 +257,9 @@ func (a *app) run(ctx context.Context, ready func(data, adm net.Addr)) error {
 	adminSrv.RegisterOnShutdown(func() { close(a.adminDone) }) // ends the streams of events
 	g.Go(func() error { return a.control.Run(gctx) })
 	g.Go(func() error { return a.rollouts.Run(gctx) })
+	if a.webhook != nil {
+		g.Go(func() error { return a.webhook.Run(gctx) })
+	}
 	g.Go(func() error { return a.rec.Run(gctx) })
 	g.Go(func() error { return a.retain(gctx) })
 	g.Go(func() error { return a.data.Serve(dataLn) })
@@ -381,6 +329,7 @@ func (a *app) retain(ctx context.Context) error {
 func (a *app) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	a.closeRollouts()
 	if a.pool != nil {
 		a.pool.Close()
 	}

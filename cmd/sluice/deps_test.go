@@ -46,7 +46,7 @@ var allowed = map[string][]string{
 	"server":               {"router", "experiment", "experiment/trial", "upstream", "upstream/wire", "metrics"},
 	"server/admin":         {"router", "experiment", "experiment/guardrail", "experiment/ramp", "metrics", "upstream", "web"},
 	"cmd/sluice": {"experiment", "experiment/ramp", "upstream", "upstream/wire", "metrics", "router", "internal/sticky", "internal/config",
-		"internal/store", "internal/control", "internal/rollout", "server", "server/admin", "web", "internal/demo", "migrations"},
+		"internal/store", "internal/control", "internal/rollout", "internal/preflight", "internal/readings", "internal/webhook", "server", "server/admin", "web", "internal/demo", "migrations"},
 	"deploy/upstreams": {"internal/fakellm"},
 	"internal/e2e":     {}, // tests only
 }

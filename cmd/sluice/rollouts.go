@@ -3,18 +3,43 @@ package main
 import (
 	"context"
 
+	"sluice/internal/preflight"
+	"sluice/internal/readings"
 	"sluice/internal/rollout"
+	"sluice/internal/webhook"
 	"sluice/router"
 )
 
 // openRollouts comes before the data plane, whose requests it counts, and so
 // before the control plane, which it does not use until it runs.
 func (a *app) openRollouts() (err error) {
+	c := a.cfg
+	a.prober = preflight.New(preflight.Options{Doer: a.pool, Table: a.live.Load, Record: a.rec.Record, Log: a.log})
+	a.reader = readings.New(readings.Options{Table: a.live.Load, Servers: c.Limits.Prometheus, Log: a.log})
+	if w := c.Webhook; w.URL.Reveal() != "" {
+		o := webhook.Options{URL: w.URL.Reveal(), Format: w.Format, Events: w.Events, Link: w.Link, Log: a.log, Count: a.rec.CountWebhook}
+		if w.Secret != "" {
+			o.Secret = func() (string, bool) { return c.Secret(w.Secret) }
+		}
+		if a.webhook, err = webhook.New(o); err != nil {
+			return err
+		}
+	}
 	a.rollouts, err = rollout.New(rollout.Options{
 		ReplicaID: a.replica, Live: a.live, Sticky: a.sticky, Fences: a.store, Control: controlOf{a},
-		Metrics: a.rec, Log: a.log,
+		Probes: a.prober, Readings: a.reader, Notifier: a.webhook, Metrics: a.rec, Log: a.log,
 	})
 	return err
+}
+
+// closeRollouts ends the probes before their upstreams go.
+func (a *app) closeRollouts() {
+	if a.prober != nil {
+		a.prober.Close()
+	}
+	if a.reader != nil {
+		a.reader.Close()
+	}
 }
 
 // controlOf is the app's controller, which is made later.
