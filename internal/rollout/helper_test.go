@@ -74,6 +74,7 @@ type settings struct {
 	tripFor            time.Duration
 	notify             rollout.Notifier
 	sticky             func(*sticky.Store) rollout.Sticky
+	control            func(*control.Controller) rollout.Control
 }
 
 func start(t testing.TB, s settings) *replica {
@@ -113,10 +114,14 @@ func start(t testing.TB, s settings) *replica {
 	if s.sticky != nil {
 		shared = s.sticky(r.sticky)
 	}
+	var ctl rollout.Control = r.Controller
+	if s.control != nil {
+		ctl = s.control(r.Controller)
+	}
 	for _, u := range []string{"v1", "v2"} {
 		r.rooms.Store(u, rollout.Room{Endpoints: 1, Ready: 1, Capacity: 1000})
 	}
-	r.roll, err = rollout.New(rollout.Options{ReplicaID: s.id, Live: r.live, Sticky: shared, Fences: r.store, Control: r.Controller, Now: now, Notifier: s.notify, TripFor: s.tripFor,
+	r.roll, err = rollout.New(rollout.Options{ReplicaID: s.id, Live: r.live, Sticky: shared, Fences: r.store, Control: ctl, Now: now, Notifier: s.notify, TripFor: s.tripFor,
 		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)).With("replica", s.id),
 		Rooms: func(u *upstream.Upstream) rollout.Room { v, _ := r.rooms.Load(u.Name()); return v.(rollout.Room) }})
 	if err != nil {

@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"sync"
@@ -9,6 +10,8 @@ import (
 
 	"sluice/experiment/ramp"
 	"sluice/experiment/trial"
+	"sluice/internal/control"
+	"sluice/internal/rollout"
 	"sluice/router"
 )
 
@@ -166,4 +169,40 @@ func TestPersonGoesOn(t *testing.T) {
 	// Somebody who advances by hand leaves to the leader what counts as slow.
 	r.must(t, "experiment.advance", func(d *router.Document, rev int64, now time.Time) error { return router.RampAdvance(d, rev, now, key) })
 	eventually(t, 20*time.Second, "what is slow is fixed", func() bool { return len(r.ramp().Setup.Thresholds) > 0 || r.ramp().Phase == ramp.Baking })
+}
+
+// rival changes the experiment between the controller's decision and its commit.
+type rival struct {
+	*control.Controller
+	once   sync.Once
+	before func(ctx context.Context)
+}
+
+func (r *rival) Commit(ctx context.Context, ch router.Change) (router.CommitResult, error) {
+	if ch.Action == "ramp.advance" {
+		r.once.Do(func() { r.before(ctx) })
+	}
+	return r.Controller.Commit(ctx, ch)
+}
+
+// TestPersonWins: who pauses in the very moment in which a step was decided has
+// paused.
+func TestPersonWins(t *testing.T) {
+	paused := make(chan error, 1)
+	r := start(t, settings{id: "a", db: sqliteURL(t), control: func(c *control.Controller) rollout.Control {
+		return &rival{Controller: c, before: func(ctx context.Context) {
+			_, err := c.Commit(ctx, router.Change{Actor: "ada", Action: "experiment.pause", Object: "experiment/" + key,
+				Mutate: func(s *router.Snapshot, rev int64) error { return router.Pause(&s.Document, rev, time.Now(), key) }})
+			paused <- err
+		}}
+	}})
+	traffic(t, r)
+	r.begin(t)
+	if err := <-paused; err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second)
+	if e := r.experiment(); e.State != "paused" || e.Variants[1].Weight != 0 || len(r.actions(t)) != 0 {
+		t.Errorf("%s at %d, the controller did %d things", e.State, e.Variants[1].Weight, len(r.actions(t)))
+	}
 }
