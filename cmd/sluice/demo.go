@@ -73,7 +73,9 @@ func demoBanner(w io.Writer, version, data, adm string) {
   Try       curl -N http://%s/v1/chat/completions -d '{"model":"chat","stream":true,"user":"me","messages":[{"role":"user","content":"hi"}]}'
   Split     sluice experiment set-weights chat-small-vs-large small=50 large=50
   Roll back sluice experiment rollback chat-small-vs-large
-  Break it  sluice demo break large        (and heal it: sluice demo heal large)
+  Ramp      sluice experiment watch assist-large        a canary that grows by itself, in minutes
+  Break it  sluice demo break large --how 400           and see it rolled back; heal it: sluice demo heal large
+            sluice demo break --all                     an outage of both: the ramp holds and blames nobody
   Metrics   http://%s/metrics
 
   Ctrl-C ends it and leaves nothing behind.
