@@ -36,7 +36,7 @@ scrape_configs: [ { job_name: sluice, static_configs: [ { targets: ["127.0.0.1:%
 	var last error
 	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		last = dashboards.CheckPanels(ctx, prom, false)
+		last = dashboards.CheckPanels(ctx, prom, true)
 		cancel()
 		if last == nil {
 			return

@@ -168,7 +168,7 @@ func (r *Rollouts) act(ctx context.Context, s *subject, d ramp.Decision, raw jso
 		e.action, e.event = "ramp.rollback", ramp.NoticeRolledBack
 		ch := r.change(s, e.action, d.Text, raw)
 		ch.Mutate = s.still(func(doc *router.Document, rev int64, now time.Time) error {
-			return router.Rollback(doc, rev, now, s.key)
+			return router.RampRollback(doc, rev, now, s.key, d.Code)
 		})
 		_, err = r.o.Control.Rollback(ctx, s.key, ch)
 	case ramp.KillVariant:
