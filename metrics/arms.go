@@ -29,6 +29,7 @@ type arm struct {
 	attempts  small[attemptKey, prometheus.Counter]
 	reasons   small[string, prometheus.Counter] // assignments by reason
 	answers   answerArm
+	demand    *demand // of its model; nil for what is no client's
 	live      live
 }
 
@@ -116,8 +117,9 @@ type armTable struct {
 	sticky   small[string, prometheus.Counter]
 	start    time.Time
 
-	mu   sync.Mutex // guards writes of the maps above, used
-	used int        // series admitted
+	mu      sync.Mutex // guards writes of the maps above, used
+	used    int        // series admitted
+	demands sync.Map   // *demand by model
 }
 
 type fallKey struct{ model, experiment, variant, to, reason string }
@@ -235,6 +237,10 @@ func (t *armTable) newArm(k armKey) *arm {
 		a.usage[i] = f.usage.WithLabelValues(with(name)...)
 	}
 	a.answers = newAnswerArm(&f.answers, lvs)
+	if k.role == RolePrimary {
+		d, _ := t.demands.LoadOrStore(k.model, &demand{})
+		a.demand = d.(*demand)
+	}
 	a.live.init()
 	return a
 }

@@ -39,6 +39,9 @@ func (t *armTable) observe(e *Event) {
 	}
 	t.attempts(a, e)
 	a.answers.observe(e)
+	if a.demand != nil {
+		a.demand.observe(e)
+	}
 
 	if e.Queued > 0 && e.Upstream != "" {
 		t.upstream(e.Upstream).wait.Observe(e.Queued.Seconds())

@@ -12,11 +12,12 @@ type life struct {
 	http    *http.Server
 	born    time.Time
 	in, out int64 // tokens of the lives before: the engine's own counters begin at 0
+	aborted int64
 }
 
 // bear serves on ln as a new process.
 func (s *Server) bear(ln net.Listener) {
-	l := &life{born: time.Now(), in: s.in.Load(), out: s.out.Load()}
+	l := &life{born: time.Now(), in: s.in.Load(), out: s.out.Load(), aborted: s.aborted.Load()}
 	l.http = &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Second}
 	s.life.Store(l)
 	go l.http.Serve(ln)
@@ -89,7 +90,8 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	case "vllm":
 		const of = `{engine="0",model_name="fake"}`
 		fmt.Fprintf(w, "vllm:num_requests_running%s %d.0\nvllm:num_requests_waiting%s %d.0\nvllm:kv_cache_usage_perc%s %g\nvllm:num_preemptions_total%s %d.0\n"+
-			"vllm:prompt_tokens_total%s %d.0\nvllm:generation_tokens_total%s %d.0\n%s", of, running, of, waiting, of, use, of, s.preempted.Load(), of, in, of, out, born)
+			"vllm:prompt_tokens_total%s %d.0\nvllm:generation_tokens_total%s %d.0\n"+
+			"vllm:request_success_total{engine=\"0\",finished_reason=\"abort\"} %d.0\n%s", of, running, of, waiting, of, use, of, s.preempted.Load(), of, in, of, out, s.aborted.Load()-l.aborted, born)
 	case "sglang":
 		const of = `{engine_type="unified",model_name="fake",tp_rank="0"}`
 		fmt.Fprintf(w, "sglang:num_running_reqs%s %d.0\nsglang:num_queue_reqs%s %d.0\nsglang:token_usage%s %g\nsglang:prompt_tokens_total%s %d.0\nsglang:generation_tokens_total%s %d.0\n%s",

@@ -46,6 +46,7 @@ type answer struct {
 	api   string
 	in    int // input tokens
 	words []string
+	short bool // cut by max_tokens
 	fl    http.Flusher
 	w     http.ResponseWriter
 	r     *http.Request
@@ -161,7 +162,7 @@ func (a *answer) plan() {
 	}
 	for _, m := range []*float64{a.req.MaxTokens, a.req.MaxComp} {
 		if m != nil && *m >= 0 && *m < float64(n) {
-			n = int(*m)
+			n, a.short = int(*m), true
 		}
 	}
 	if a.req.N < 1 {

@@ -72,6 +72,9 @@ func (a *answer) finishReason() string {
 	if a.b.Tool && a.api == "chat" {
 		return "tool_calls"
 	}
+	if a.short && a.api == "chat" && a.b.Text == "" && a.b.Fault == NoFault {
+		return "length"
+	}
 	return "stop"
 }
 
@@ -123,7 +126,7 @@ func (a *answer) whole() string {
 			if a.req.Logprobs == true {
 				lp = `{"content":[{"token":"the","logprob":-0.1,"bytes":null,"top_logprobs":[]}]}`
 			}
-			choices = append(choices, fmt.Sprintf(`{"index":%d,"message":{"role":"assistant","content":%s},"logprobs":%s,"finish_reason":"stop"}`, i, quote(text), lp))
+			choices = append(choices, fmt.Sprintf(`{"index":%d,"message":{"role":"assistant","content":%s},"logprobs":%s,"finish_reason":%q}`, i, quote(text), lp, a.finishReason()))
 		}
 	}
 	object := "chat.completion"
