@@ -14,7 +14,7 @@ import (
 // before the control plane, which it does not use until it runs.
 func (a *app) openRollouts() (err error) {
 	c := a.cfg
-	a.prober = preflight.New(preflight.Options{Doer: a.pool, Table: a.live.Load, Record: a.rec.Record, Log: a.log})
+	a.prober = preflight.New(preflight.Options{Doer: a.pool, Table: a.live.Load, Record: a.rec.Record, Traffic: a.traffic, Log: a.log})
 	a.reader = readings.New(readings.Options{Table: a.live.Load, Servers: c.Limits.Prometheus, Log: a.log})
 	if w := c.Webhook; w.URL.Reveal() != "" {
 		o := webhook.Options{URL: w.URL.Reveal(), Format: w.Format, Events: w.Events, Link: w.Link, Log: a.log, Count: a.rec.CountWebhook}
@@ -30,6 +30,12 @@ func (a *app) openRollouts() (err error) {
 		Probes: a.prober, Readings: a.reader, Notifier: a.webhook, Metrics: a.rec, Log: a.log,
 	})
 	return err
+}
+
+// traffic is what clients have asked of a model, for the weights of a preflight.
+func (a *app) traffic(model string) preflight.Traffic {
+	d := a.rec.Demand(model)
+	return preflight.Traffic{Requests: d.Requests, Asks: d.Asks, PromptP99: d.PromptP99}
 }
 
 // closeRollouts ends the probes before their upstreams go.
