@@ -98,11 +98,14 @@ func (r *refused) outcome() Outcome {
 
 // retryable tells whether another endpoint may answer what this one refused.
 func (r *refused) retryable() bool {
-	if r.info.ClientFault {
+	switch {
+	case r.info.ClientFault:
 		return false
+	case r.info.ModelNotFound:
+		return true // of the variant, not of the request: another server may have the model, or the fallback's
 	}
 	switch r.info.Status {
-	case 429, 500, 502, 503, 504:
+	case 401, 403, 429, 500, 502, 503, 504:
 		return true
 	}
 	return false
