@@ -107,8 +107,7 @@ func TestVitals(t *testing.T) {
 func TestEngineStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
-		born, preempted, waiting := time.Now(), 0, 3
-		serve := func() {
+		serve := func(born time.Time, preempted, waiting int) {
 			s.on(func(_ context.Context, r *h1.Request) (int, string, error) {
 				switch r.URL.Path {
 				case "/health":
@@ -122,7 +121,8 @@ func TestEngineStatus(t *testing.T) {
 				return 404, "", nil
 			})
 		}
-		serve()
+		born := time.Now()
+		serve(born, 0, 3)
 		p, ups := poolWith(t, s.options(), Config{Name: "u", Dialect: wire.VLLM, Endpoints: []string{"http://a", "http://b"}, Limits: Limits{MaxInFlight: 10}})
 		defer p.Close()
 		u := ups["u"]
@@ -136,7 +136,7 @@ func TestEngineStatus(t *testing.T) {
 		if got, want := u.Room(), (Room{Endpoints: 2, Ready: 2, Capacity: 10, Limited: true}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
-		preempted, waiting = 4, 7
+		serve(born, 4, 7)
 		time.Sleep(3 * time.Second) // it is asked at every check now
 		if got, want := u.Engine(), (EngineStatus{Endpoints: 2, Told: 2, MaxWaiting: 7, MaxKVUse: 0.5, Preempted: 8}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
@@ -149,8 +149,7 @@ func TestEngineStatus(t *testing.T) {
 		if got := u.Room(); got.Ready != 0 || got.Capacity != 0 || !got.Limited {
 			t.Errorf("while away: %+v", got)
 		}
-		born, preempted = time.Now(), 0
-		serve()
+		serve(time.Now(), 0, 7)
 		time.Sleep(20 * time.Second)
 		if got := u.Engine(); got.Restarts != 2 || got.Told != 2 {
 			t.Errorf("after the restart of both: %+v", got)

@@ -192,9 +192,12 @@ func TestOldLeaderIsRefused(t *testing.T) {
 	b := start(t, settings{id: "b", db: db, redis: redis.URL, policy: slow})
 	traffic(t, a, b)
 	a.begin(t)
-	eventually(t, 20*time.Second, "the first step", func() bool { return a.ramp().Step == 0 })
-	eventually(t, 20*time.Second, "evidence", func() bool { return b.report(t).Ticks >= 4 })
-	fence := b.report(t).Fence
+	var fence int64
+	eventually(t, 30*time.Second, "evidence of the first step", func() bool {
+		rep := b.report(t)
+		fence = rep.Fence
+		return rep.Step == 0 && rep.Ticks >= 4 && fence > 0
+	})
 	g.shut.Store(true)
 	<-g.waiting
 	redis.FlushAll() // the lease goes with it, as if it had run out
