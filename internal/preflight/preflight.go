@@ -28,8 +28,10 @@ const (
 	maxParallel  = 4 // variants at once
 	tries        = 3 // of a probe that found no room or no server
 	tryPause     = time.Second
-	// again is when a preflight that stands in the way is repeated by itself.
-	again = 5 * time.Minute
+	// A preflight that stands in the way is repeated by itself: what a model
+	// cannot do lasts, a server that fails on everything may be back soon.
+	again     = 5 * time.Minute
+	againSoon = 15 * time.Second
 )
 
 // Traffic is what live requests of a model look like.
@@ -75,6 +77,18 @@ type kept struct {
 	report *ramp.Preflight
 	of     string
 	at     time.Time // it ended
+}
+
+// lasts is how long a report that stands in the way does so unasked.
+func (k *kept) lasts() time.Duration {
+	for _, b := range k.report.Probes {
+		for _, r := range b.Results {
+			if b.Name == all[0].name && r.Blocks && (r.Status == 0 || r.Status >= 500) {
+				return againSoon
+			}
+		}
+	}
+	return again
 }
 
 // New returns a Prober without work.
@@ -154,8 +168,9 @@ func (p *Prober) Last(experiment string) *ramp.Preflight {
 
 // Check answers whether a rollout of the experiment may start, at once: by the
 // newest report of its variants as they are now. Without one it begins a
-// preflight, and one that stands in the way is repeated every 5 minutes while
-// somebody asks.
+// preflight as soon as every variant has an endpoint that takes requests, and
+// one that stands in the way is repeated every 5 minutes while somebody asks,
+// every 15 s if a variant failed on a plain request.
 func (p *Prober) Check(experiment string) ramp.Check {
 	subjects, err := p.subjects(experiment)
 	if err != nil {
@@ -166,13 +181,13 @@ func (p *Prober) Check(experiment string) ramp.Check {
 	k, f := p.last[experiment], p.flights[experiment]
 	p.mu.Unlock()
 	known := k != nil && k.of == of
-	if known && (k.report.OK || time.Since(k.at) < again) {
+	if known && (k.report.OK || time.Since(k.at) < k.lasts()) {
 		return k.report.Check()
 	}
 	if f == nil {
 		for _, s := range subjects {
-			if u := s.variant.Target.Upstream; !u.Ready() {
-				return ramp.Check{Text: notReady(s.variant.Name, u)}
+			if why := unserved(s.variant.Name, s.variant.Target.Upstream, time.Now()); why != "" {
+				return ramp.Check{Text: why}
 			}
 		}
 		if f, err = p.join(experiment); err != nil {

@@ -312,6 +312,26 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// unserved tells why a variant gets no requests now; "" when it does. A breaker
+// that is open says what its endpoint did before, perhaps as another model: it
+// is waited for, not judged.
+func unserved(variant string, u *upstream.Upstream, now time.Time) string {
+	if !u.Ready() {
+		return notReady(variant, u)
+	}
+	open := ""
+	for _, e := range u.Status() {
+		if !e.Ready || e.Drained {
+			continue
+		}
+		if e.Breaker != "open" || !now.Before(e.BreakerUntil) {
+			return ""
+		}
+		open = e.URL
+	}
+	return fmt.Sprintf("no endpoint of %s takes requests: %s has failed too often and rests for some seconds", variant, open)
+}
+
 func notReady(variant string, u *upstream.Upstream) string {
 	for _, e := range u.Status() {
 		if e.Reason != "" {
