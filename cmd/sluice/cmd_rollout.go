@@ -53,6 +53,10 @@ type rolloutView struct {
 	RollbackCost *struct {
 		Text string `json:"text"`
 	} `json:"rollback_cost"`
+	LastChange *struct {
+		Time time.Time `json:"time"`
+		Text string    `json:"text"`
+	} `json:"last_change"`
 }
 
 func experimentStatus(a *cli, r *remote) *cobra.Command {
@@ -75,6 +79,9 @@ func experimentStatus(a *cli, r *remote) *cobra.Command {
 			}
 			if p := s.Approval; p != nil {
 				row(w, "approval", "the step to "+percentOf(p.Weight)+" waits for: sluice experiment approve "+s.Experiment)
+			}
+			if l := s.LastChange; l != nil {
+				row(w, "last change", l.Time.Local().Format(time.DateTime)+" "+l.Text)
 			}
 			if c := s.RollbackCost; c != nil {
 				row(w, "rollback", c.Text)

@@ -3,10 +3,13 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"sluice/experiment"
 	"sluice/experiment/ramp"
+	"sluice/router"
 	"sluice/upstream"
 	"sluice/upstream/wire"
 )
@@ -94,6 +97,14 @@ func (p *Prober) watch(k gateKey, g *gate, s *subject) {
 			return
 		}
 		p.mu.Unlock()
+		if !p.mayServe(k) {
+			p.mu.Lock()
+			if p.gates[k] == g {
+				delete(p.gates, k)
+			}
+			p.mu.Unlock()
+			return
+		}
 		why := p.knockAny(s, want, &kind)
 		p.mu.Lock()
 		rest := max(want.Interval, 100*time.Millisecond)
@@ -110,6 +121,16 @@ func (p *Prober) watch(k gateKey, g *gate, s *subject) {
 			return
 		}
 	}
+}
+
+// mayServe tells that the variant is not taken away: one that is gets no call.
+func (p *Prober) mayServe(k gateKey) bool {
+	t := p.o.Table()
+	if t == nil {
+		return false
+	}
+	e, ok := t.Experiment(k.experiment)
+	return ok && (e.State == experiment.Running || e.State == experiment.Paused) && slices.ContainsFunc(e.Variants, func(v *router.CompiledVariant) bool { return v.Name == k.variant && !v.Killed })
 }
 
 // knocks are the kinds of requests, by what models are for.

@@ -39,6 +39,7 @@ type (
 	rampReport struct {
 		ramp.Report
 		RollbackCost *rollbackCost `json:"rollback_cost,omitempty" doc:"absent where the baseline serves everybody"`
+		LastChange   *historyItem  `json:"last_change,omitempty" doc:"the newest entry of its history; absent while the database is away"`
 	}
 	rampOut struct{ Body rampReport }
 	// guardrailItem is one guardrail of one variant: its policy and its standing.
@@ -109,6 +110,13 @@ func (a *API) ramp(ctx context.Context, in *ExperimentKey) (*rampOut, error) {
 	out := &rampOut{}
 	out.Body.Report = a.report(ctx, t, e)
 	out.Body.RollbackCost = a.rollbackCost(t, e, &out.Body.Report)
+	if page, err := a.auditPage(ctx, PageIn{Limit: 1}, router.AuditFilter{Object: "experiment/" + in.Key}); err == nil && len(page.Body.Items) > 0 {
+		last := narrate(&page.Body.Items[0])
+		out.Body.LastChange = &last
+		if d := &out.Body.Decision; d.Text == "" && out.Body.State != router.StateRunning {
+			d.Text = last.Reason // what ended it: no leader looks at it any more
+		}
+	}
 	return out, nil
 }
 
