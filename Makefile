@@ -10,7 +10,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # translated C and have nothing to say about our code there.
 RACE := -race -gcflags='modernc.org/...=-d=checkptr=0'
 
-.PHONY: build test test-short test-engine chaos lint run bench fuzz check generate test-deps
+.PHONY: build test test-short test-engine chaos rollouts lint run bench fuzz check generate test-deps
 
 build: ## the binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/sluice ./cmd/sluice
@@ -28,6 +28,10 @@ test-engine: ## two real engines as two variants; downloads a small model packag
 CHAOS ?= 10m
 chaos: ## replicas that fail in every way, under load, for CHAOS; every failed request is accounted for
 	SLUICE_CHAOS=$(CHAOS) $(GO) test -count=1 -v -timeout 2h -run '^TestChaos$$' ./internal/e2e
+
+rollouts: ## bad canaries, a shared outage, a killed leader, no traffic: three replicas under load; then 600 simulated rollouts
+	SLUICE_ROLLOUT=1 $(GO) test -count=1 -v -timeout 1h -run 'BadCanaries|SharedOutage|HealthyCanary|NoTraffic' ./internal/e2e
+	SLUICE_SOAK=300 $(GO) test -count=1 -v -timeout 2h -run 'TestSoak|TestDetection' ./experiment/ramp
 
 test-deps: ## what the tests start: Redis, PostgreSQL, Prometheus, Chromium, the SDKs
 	scripts/test-deps.sh
