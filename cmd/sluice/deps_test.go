@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"internal/sticky":      {"experiment"},
 	"internal/config":      {"router", "experiment/ramp"},
 	"internal/webhook":     {"experiment/ramp"},
-	"internal/preflight":   {"experiment/ramp", "metrics", "router", "upstream", "upstream/wire"},
+	"internal/preflight":   {"experiment", "experiment/ramp", "metrics", "router", "upstream", "upstream/wire"},
 	"internal/readings":    {"experiment/guardrail", "router", "upstream"},
 	"internal/store":       {"router", "metrics", "migrations", "experiment", "internal/sticky"},
 	"internal/rollout":     {"router", "upstream", "metrics", "experiment", "experiment/guardrail", "experiment/trial", "experiment/ramp", "internal/sticky"},
