@@ -131,3 +131,116 @@ func TestNoCallAfterItWasApplied(t *testing.T) {
 		})
 	}
 }
+
+// armsYAML is two treatments beside a baseline; every user is remembered.
+const armsYAML = `
+server: { listen: "%%DATA%%" }
+admin: { listen: "%%ADMIN%%" }
+storage: { url: "%[1]s" }
+redis: { url: "%[2]s" }
+data_dir: "%%DIR%%/data-%%DATA%%"
+resources:
+  upstreams: [ { name: v1, dialect: vllm, endpoints: [%[3]s] } ]
+  models: [ { name: chat, default: { upstream: v1, model: m } } ]
+  experiments:
+    - key: chat-v2
+      model: chat
+      kind: ab
+      state: running
+      baseline: control
+      variants:
+        - { name: control, weight: 4000, upstream: v1, model: m }
+        - { name: warm, weight: 3000, upstream: v1, model: m, params: { temperature: 1.2 } }
+        - { name: cold, weight: 3000, upstream: v1, model: m, params: { temperature: 0.1 } }
+`
+
+// TestOneArmIsKilledWithAStoreAway kills one of two treatments while Redis or the
+// database is down: its users get the baseline on every replica, nobody else
+// moves, and it stays so when the store is back.
+func TestOneArmIsKilledWithAStoreAway(t *testing.T) {
+	const users = 150
+	for _, away := range []string{"redis", "database"} {
+		t.Run(away, func(t *testing.T) {
+			redis, pg := testenv.Redis(t), testenv.PostgresServer(t)
+			v1 := fake(t, fakellm.Options{Dialect: "vllm"})
+			yaml := fmt.Sprintf(armsYAML, pg.Database(), redis.URL, quoted(v1))
+			var gs []*gateway
+			for range 3 {
+				gs = append(gs, serve(t, t.TempDir(), yaml))
+			}
+			before := assigned(t, gs, users)
+			expect := func(when string) bool {
+				moved, left := 0, 0
+				for i, g := range gs {
+					for u := range users {
+						name := fmt.Sprint("user-", u)
+						resp, body := g.chat(name, "[[tokens:1]]")
+						if resp.StatusCode != 200 {
+							t.Fatalf("%s, replica %d: %d %s", when, i, resp.StatusCode, body)
+						}
+						switch got := resp.Header.Get("X-Sluice-Variant"); {
+						case got == "warm":
+							left++
+						case before[name] == "warm" && got != "control", before[name] != "warm" && got != before[name]:
+							moved++
+						}
+					}
+				}
+				if moved > 0 {
+					t.Errorf("%s: %d answers are of another variant than they should be", when, moved)
+				}
+				return left == 0
+			}
+			stop, start := redis.Kill, redis.Restart
+			if away == "database" {
+				stop, start = pg.Kill, pg.Restart
+			}
+			stop()
+			from := time.Now()
+			if resp := gs[1].admin("POST", "/experiments/chat-v2:kill", `{"variant":"warm","reason":"test"}`, nil, "If-Match", "*"); resp.StatusCode != 200 {
+				t.Fatal(resp.Status)
+			}
+			for !expect("without the " + away) {
+				if time.Since(from) > 20*time.Second {
+					t.Fatal("20 s later a replica serves it")
+				}
+			}
+			t.Logf("%s away: nobody has the killed variant within %.1f s (%d requests each look)", away, time.Since(from).Seconds(), 3*users)
+			start()
+			var e struct {
+				Variants []struct{ Name, State string }
+			}
+			for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+				killed := 0
+				for _, g := range gs {
+					g.admin("GET", "/experiments/chat-v2", "", &e)
+					for _, v := range e.Variants {
+						if v.Name == "warm" && v.State == "killed" {
+							killed++
+						}
+					}
+				}
+				if killed == 3 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("30 s after its return: %+v", e)
+				}
+			}
+			if !expect("with the " + away + " back") {
+				t.Error("the variant is served again")
+			}
+			if away == "database" {
+				until(t, "the audit row is replayed", func() bool {
+					var page struct {
+						Items []struct{ Action, Reason string }
+					}
+					gs[0].admin("GET", "/audit?object=experiment/chat-v2", "", &page)
+					return slices.ContainsFunc(page.Items, func(r struct{ Action, Reason string }) bool {
+						return strings.HasSuffix(r.Action, "kill") && strings.HasPrefix(r.Reason, "test; in force since")
+					})
+				})
+			}
+		})
+	}
+}
