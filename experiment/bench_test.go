@@ -1,7 +1,9 @@
 package experiment_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"sluice/experiment"
 )
@@ -77,8 +79,30 @@ func BenchmarkDecide(b *testing.B) {
 			for b.Loop() {
 				h.e.Decide(h.q)
 			}
+			b.ReportMetric(p99(func() { h.e.Decide(h.q) }), "p99-ns")
 		})
 	}
+	full, q := hot(b)["everything"].e, pinned("u1", experiment.Pin{Variant: 1, Gen: 1})
+	q.Attrs = one("1.4.2")
+	b.Run("everything-pinned", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			full.Decide(q)
+		}
+		b.ReportMetric(p99(func() { full.Decide(q) }), "p99-ns")
+	})
+}
+
+// p99 times calls one by one; what the clock takes is in it.
+func p99(f func()) float64 {
+	took := make([]time.Duration, 20_000)
+	for i := range took {
+		from := time.Now()
+		f()
+		took[i] = time.Since(from)
+	}
+	slices.Sort(took)
+	return float64(took[len(took)*99/100])
 }
 
 func BenchmarkHash(b *testing.B) {
