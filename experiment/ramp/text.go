@@ -246,7 +246,7 @@ func span(d time.Duration) string {
 	case d < 0:
 		return "0 s"
 	case d < 10*time.Second && d%time.Second != 0:
-		return digits(d.Seconds()) + " s"
+		return digits(d.Round(100*time.Millisecond).Seconds()) + " s"
 	case d < time.Minute:
 		return fmt.Sprintf("%d s", d/time.Second)
 	case d < 10*time.Minute && d.Round(time.Second)%time.Minute != 0:
