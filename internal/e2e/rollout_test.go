@@ -331,7 +331,8 @@ func TestHealthyCanaryReachesEverybody(t *testing.T) {
 		}
 	}
 	next := r.wait("another leads", 20*time.Second, func(rep ramp.Report) bool { return rep.Leader != leader && rep.Supervised })
-	t.Logf("kill -9 of the leader: another reports after %.1f s, in step %d", time.Since(from).Seconds(), next.Step)
+	cut := r.crowd.failed.Swap(0) // streams through the process that was killed
+	t.Logf("kill -9 of the leader: another reports after %.1f s, in step %d; %d answers were cut with it", time.Since(from).Seconds(), next.Step, cut)
 	if next.Step != 0 {
 		t.Errorf("the next leader begins with step %d", next.Step)
 	}
