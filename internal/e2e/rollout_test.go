@@ -154,8 +154,8 @@ const (
 	rolloutUsers = 2000
 )
 
-// drive sends until the test ends.
-func (r *rollout) drive() {
+// drive sends until the test ends, or until what it returns is called.
+func (r *rollout) drive() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: 30 * time.Second}
 	var wg sync.WaitGroup
@@ -171,7 +171,9 @@ func (r *rollout) drive() {
 			wg.Go(func() { r.crowd.one(ctx, client, r.gs, i) })
 		}
 	})
-	r.t.Cleanup(func() { cancel(); wg.Wait(); client.CloseIdleConnections() })
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait(); client.CloseIdleConnections() })
+	r.t.Cleanup(stop)
+	return stop
 }
 
 // one sends a request; a replica that is not there is left out, as by a balancer.
@@ -350,11 +352,20 @@ func TestHealthyCanaryReachesEverybody(t *testing.T) {
 	}
 }
 
-// TestNoTrafficNeverPromotes: without requests it holds, then it pauses.
+// TestNoTrafficNeverPromotes: without requests it does not begin; when they end in
+// the middle of a step it holds, then it pauses.
 func TestNoTrafficNeverPromotes(t *testing.T) {
 	longRollout(t)
-	r := startRollout(t, `{ steps: [500, 10000], min_duration: 2s, max_duration: 40s, no_data_after: 5s, min_units: 20, ready: { probes: 3, interval: 200ms } }`)
+	r := startRollout(t, `{ steps: [500, 10000], min_duration: 10s, max_duration: 60s, no_data_after: 5s, min_units: 20, ready: { probes: 3, interval: 200ms } }`)
 	r.verb("start", `{"reason":"test"}`)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		if rep := r.report(); rep.Step >= 0 || rep.State != "running" {
+			t.Fatalf("without traffic: %s, step %d: %s", rep.State, rep.Step, rep.Decision.Text)
+		}
+	}
+	stop := r.drive()
+	r.wait("the first step", time.Minute, func(rep ramp.Report) bool { return rep.Step == 0 && rep.Ticks >= 4 })
+	stop()
 	rep := r.wait("it holds", time.Minute, func(rep ramp.Report) bool { return rep.Phase == ramp.Holding })
 	t.Logf("held: %s", rep.Decision.Text)
 	rep = r.wait("it pauses", 2*time.Minute, func(rep ramp.Report) bool { return rep.State == "paused" || rep.Step > 0 })
