@@ -29,8 +29,9 @@ const everyVariant = "*"
 
 // CompileOptions are what Compile cannot know from the snapshot.
 type CompileOptions struct {
-	Secrets func(name string) bool // does a credential resolve; nil: not checked
-	Kills   []KillEntry
+	Secrets   func(name string) bool // does a credential resolve; nil: not checked
+	Validated bool                   // the caller has done it, with the same secrets
+	Kills     []KillEntry
 	// Trips are variants that are out of service on this replica alone, for now:
 	// their units get the baseline, are not analysed and keep their pins.
 	Trips []KillEntry
@@ -44,7 +45,7 @@ type CompileOptions struct {
 // afterwards.
 func Compile(s *Snapshot, ups map[string]*upstream.Upstream, o CompileOptions) (*Table, error) {
 	c := compiler{
-		doc: &s.Document, ups: ups, o: o, problems: Validate(&s.Document, ValidateOptions{Secrets: o.Secrets, tablesElsewhere: true}),
+		doc: &s.Document, ups: ups, o: o,
 		t: &Table{Revision: s.Document.Revision, Epoch: o.Epoch, Snapshot: s, table: table{
 			exact:       map[string]*CompiledModel{},
 			experiments: map[string]*CompiledExperiment{},
@@ -52,6 +53,9 @@ func Compile(s *Snapshot, ups map[string]*upstream.Upstream, o CompileOptions) (
 			tenants:     make(map[string]keyTenant, len(s.Keys)),
 			headerAttrs: map[string]string{},
 		}},
+	}
+	if !o.Validated {
+		c.problems = Validate(&s.Document, ValidateOptions{Secrets: o.Secrets})
 	}
 	for i, u := range c.doc.Upstreams {
 		c.t.upstreams = append(c.t.upstreams, ups[u.Name])

@@ -22,9 +22,6 @@ const (
 type ValidateOptions struct {
 	// Secrets says whether a credential's name resolves; nil: not known here, not checked.
 	Secrets func(name string) bool
-	// tablesElsewhere: Compile decodes the ownership tables itself, and they are
-	// what costs.
-	tablesElsewhere bool
 }
 
 // nameRE is the form of the names of experiments, variants and upstreams.

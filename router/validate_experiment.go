@@ -65,8 +65,8 @@ func (c *checker) experiment(path string, e *Experiment) {
 		c.add(path+"/slice", "slice_invalid", "a slice is [from, to] with 0 <= from < to <= 10000; got [%d, %d]", s[0], s[1])
 	}
 	c.overrideNames(path+"/override_headers", e.OverrideNames)
-	if e.Allocation != nil && !c.o.tablesElsewhere {
-		if _, err := experiment.DecodeAllocation(e.Allocation, len(e.Variants)); err != nil {
+	if e.Allocation != nil {
+		if err := e.Allocation.Check(len(e.Variants)); err != nil {
 			c.add(path+"/allocation", "allocation_invalid", "%v; leave allocation out, the server keeps it", err)
 		}
 	}

@@ -34,7 +34,7 @@ func (c *Controller) apply(snap *router.Snapshot, kills []sticky.KillEntry, sour
 		kills = mergeKills(kills, c.recentKills())
 	}
 	trips := c.tripped()
-	rev, set := snap.Document.Revision, killSetKey(kills)+fmt.Sprint(trips)
+	rev, set := snap.Document.Revision, killSetKey(effective(snap, kills))+fmt.Sprint(trips)
 	if rev < c.compiled.revision {
 		return nil
 	}
@@ -105,6 +105,7 @@ func (c *Controller) build(snap *router.Snapshot, kills []sticky.KillEntry, trip
 	}
 	table, err := router.Compile(snap.Clone(), ups, router.CompileOptions{
 		OverrideHeaders: c.o.OverrideHeaders,
+		Validated:       true,
 		Secrets:         secretKnown, Kills: routerKills(kills), Trips: trips, Epoch: c.compiled.epoch + 1,
 	})
 	if err != nil {
@@ -143,6 +144,18 @@ func routerKills(kills []sticky.KillEntry) []router.KillEntry {
 
 func routerKill(k sticky.KillEntry) router.KillEntry {
 	return router.KillEntry{Experiment: k.Experiment, Generation: k.Generation, Variant: k.Variant, CutStreams: k.CutStreams}
+}
+
+// effective are the kills that change what snap alone says: one that is in the
+// document too asks for no new table.
+func effective(snap *router.Snapshot, kills []sticky.KillEntry) []sticky.KillEntry {
+	var out []sticky.KillEntry
+	for _, k := range kills {
+		if k.CutStreams || snap.Document.Lacks(routerKill(k)) {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // killSetKey is equal for equal sets; sticky keeps them in order.
