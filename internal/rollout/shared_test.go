@@ -194,9 +194,9 @@ func TestOldLeaderIsRefused(t *testing.T) {
 	a.begin(t)
 	var fence int64
 	eventually(t, 30*time.Second, "evidence of the first step", func() bool {
-		rep := b.report(t)
+		rep, err := b.roll.Report(t.Context(), key) // b may not have the start yet
 		fence = rep.Fence
-		return rep.Step == 0 && rep.Ticks >= 4 && fence > 0
+		return err == nil && rep.Step == 0 && rep.Ticks >= 4 && fence > 0
 	})
 	g.shut.Store(true)
 	<-g.waiting
