@@ -200,3 +200,50 @@ func revisionOf(t *testing.T, g *gateway) int64 {
 	rev, _ := strconv.ParseInt(resp.Header.Get("X-Sluice-Revision"), 10, 64)
 	return rev
 }
+
+// TestRedisLossMovesNobody takes Redis away after a ratio change, when users are
+// on variants that only their pins remember, and lets it come back empty. Nobody
+// moves, but for answers that say themselves that they are provisional.
+func TestRedisLossMovesNobody(t *testing.T) {
+	const users = 300
+	redis, pg := testenv.Redis(t), testenv.Postgres(t)
+	v1, v2 := fake(t, fakellm.Options{Dialect: "vllm"}), fake(t, fakellm.Options{Dialect: "vllm"})
+	gs := fleet(t, 3, redis.URL, pg, v1, v2)
+	before := assigned(t, gs, users)
+	setWeights(t, gs[0], 9000, 1000, "?wait=applied")
+	// look asks each user of every replica.
+	look := func() (moved, provisional int) {
+		for i := range users * len(gs) {
+			u := fmt.Sprint("user-", i%users)
+			resp, body := gs[i/users].chat(u, "hi [[tokens:1]]")
+			switch {
+			case resp.StatusCode != 200:
+				t.Fatalf("%d %s", resp.StatusCode, body)
+			case resp.Header.Get("X-Sluice-Reason") == "provisional":
+				provisional++
+			case resp.Header.Get("X-Sluice-Variant") != before[u]:
+				moved++
+			}
+		}
+		return moved, provisional
+	}
+	expect := func(when string, most int) {
+		t.Helper()
+		moved, provisional := look()
+		t.Logf("%s: %d answers, %d of another variant, %d provisional", when, users*len(gs), moved, provisional)
+		if moved > 0 || provisional > most {
+			t.Errorf("%s: %d moved, %d provisional (at most %d)", when, moved, provisional, most)
+		}
+	}
+	time.Sleep(3 * time.Second) // the pins are copied to the database in batches
+	gs[2].stop()                // and one replica has served nobody
+	gs[2].run(gs[2].cmd.Args[1:])
+	redis.Kill()
+	expect("Redis away", users*len(gs)/2)
+	redis.Restart()
+	time.Sleep(3 * time.Second) // the refill
+	expect("Redis back, empty", 0)
+	redis.FlushAll()
+	time.Sleep(3 * time.Second)
+	expect("Redis flushed", 0)
+}
