@@ -52,7 +52,8 @@ type Options struct {
 	Log    *slog.Logger // nil = discard
 
 	// For tests.
-	longest int // of a long prompt; 0 = maxLong
+	longest  int           // of a long prompt; 0 = maxLong
+	tryPause time.Duration // 0 = tryPause
 }
 
 // ErrUnknown reports that there is no such experiment, or that it is archived.
@@ -98,6 +99,9 @@ func New(o Options) *Prober {
 	}
 	if o.longest == 0 {
 		o.longest = maxLong
+	}
+	if o.tryPause == 0 {
+		o.tryPause = tryPause
 	}
 	p := &Prober{o: o, flights: map[string]*flight{}, last: map[string]*kept{}, gates: map[gateKey]*gate{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())

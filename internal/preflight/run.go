@@ -214,6 +214,8 @@ func (p *Prober) probe(ctx context.Context, f *flight, s *subject, long int) []r
 			given = r.Text
 		case i == 0 && r.State == ramp.ProbeFailed:
 			given = "not asked: a plain request fails"
+		case i == 0 && r.State == ramp.ProbeSkipped:
+			given = "not asked: there is no room for a plain request"
 		case r.State == ramp.ProbeFailed && (r.Status == 0 || r.Status >= 500):
 			faults++
 			given = p.recovered(ctx, s, b, faults)
@@ -278,7 +280,7 @@ func (p *Prober) ask(ctx context.Context, s *subject, b *probe, long int, out *r
 				continue
 			}
 		}
-		if !r.transient() || !pause(ctx, tryPause<<try) {
+		if !r.transient() || !pause(ctx, p.o.tryPause<<try) {
 			break
 		}
 	}
