@@ -123,7 +123,7 @@ func newApp(ctx context.Context, cfg *config.Config, o appOptions) (a *app, err 
 		return a, err
 	}
 	a.admin, err = admin.New(admin.Config{
-		Control: a.control, Store: a.store, Pool: a.pool, Live: a.live, Recorder: a.rec, Pins: a.sticky, Rollouts: a.rollouts, Preflights: a.prober,
+		Control: a.control, Store: a.store, Pool: a.pool, Live: a.live, Recorder: a.rec, Pins: a.sticky, Rollouts: a.rollouts, Preflights: a.prober, Notify: a.webhook.Notify,
 		Metrics: promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: a.reg}),
 		Token:   cfg.Admin.Token.Reveal(), BasePath: cfg.Admin.BasePath, Listen: cfg.Admin.Listen,
 		Log: a.log, Extra: o.extra, Badge: o.badge, Version: a.version, AuthKeys: !cfg.AuthNone(), Done: a.adminDone,

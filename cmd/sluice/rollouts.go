@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"sluice/experiment/ramp"
 	"sluice/internal/preflight"
 	"sluice/internal/readings"
 	"sluice/internal/rollout"
@@ -14,7 +15,7 @@ import (
 // before the control plane, which it does not use until it runs.
 func (a *app) openRollouts() (err error) {
 	c := a.cfg
-	a.prober = preflight.New(preflight.Options{Doer: a.pool, Table: a.live.Load, Record: a.rec.Record, Traffic: a.traffic, Log: a.log})
+	a.prober = preflight.New(preflight.Options{Doer: a.pool, Table: a.live.Load, Record: a.rec.Record, Traffic: a.traffic, Found: a.found, Log: a.log})
 	a.reader = readings.New(readings.Options{Table: a.live.Load, Servers: c.Limits.Prometheus, Log: a.log})
 	if w := c.Webhook; w.URL.Reveal() != "" {
 		o := webhook.Options{URL: w.URL.Reveal(), Format: w.Format, Events: w.Events, Link: w.Link, Log: a.log, Count: a.rec.CountWebhook}
@@ -36,6 +37,14 @@ func (a *app) openRollouts() (err error) {
 func (a *app) traffic(model string) preflight.Traffic {
 	d := a.rec.Demand(model)
 	return preflight.Traffic{Requests: d.Requests, Asks: d.Asks, PromptP99: d.PromptP99}
+}
+
+// found puts what a preflight found into the gauges.
+func (a *app) found(r *ramp.Preflight) {
+	for _, v := range r.Variants {
+		passed, failed, blocking := r.Count(v)
+		a.rec.SetPreflight(r.Experiment, v, passed, failed, blocking)
+	}
 }
 
 // closeRollouts ends the probes before their upstreams go.

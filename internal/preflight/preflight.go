@@ -49,7 +49,9 @@ type Options struct {
 	Traffic func(model string) Traffic
 	// Record books what the probes used (role probe); nil: nobody does.
 	Record func(metrics.Event)
-	Log    *slog.Logger // nil = discard
+	// Found is told of each report; nil: nobody is.
+	Found func(*ramp.Preflight)
+	Log   *slog.Logger // nil = discard
 
 	// For tests.
 	longest  int           // of a long prompt; 0 = maxLong
@@ -235,6 +237,9 @@ func (p *Prober) join(experiment string) (*flight, error) {
 			f.err = ctx.Err()
 		} else {
 			f.report = report
+			if p.o.Found != nil {
+				p.o.Found(report)
+			}
 			p.last[experiment] = &kept{report, of, time.Now()}
 		}
 		close(f.done)

@@ -25,6 +25,7 @@ type bench struct {
 	base, canary *fakellm.Server
 	mu           sync.Mutex
 	booked       []metrics.Event
+	found        []*ramp.Preflight
 	table        *router.Table
 }
 
@@ -83,6 +84,7 @@ func setup(t *testing.T, base, canary fakellm.Options, variant string, traffic T
 			}
 			return traffic
 		},
+		Found:  func(r *ramp.Preflight) { b.mu.Lock(); b.found = append(b.found, r); b.mu.Unlock() },
 		Record: func(e metrics.Event) { b.mu.Lock(); b.booked = append(b.booked, e); b.mu.Unlock() },
 	})
 	t.Cleanup(b.Close)
@@ -131,6 +133,9 @@ func TestHealthyPair(t *testing.T) {
 	}
 	if got := result(t, r, "chat", "canary"); got.State != ramp.ProbePassed || got.Status != 200 {
 		t.Errorf("chat: %+v", got)
+	}
+	if passed, failed, blocking := r.Count("canary"); len(b.found) != 1 || b.found[0] != r || passed < 10 || blocking != 0 || passed+failed > len(r.Probes) {
+		t.Errorf("found %v: %d passed, %d failed, %d block", b.found, passed, failed, blocking)
 	}
 	if len(b.booked) < len(all) {
 		t.Errorf("%d calls booked", len(b.booked))

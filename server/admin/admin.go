@@ -16,6 +16,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"sluice/experiment/ramp"
 	"sluice/metrics"
 	"sluice/router"
 	"sluice/upstream"
@@ -58,14 +59,17 @@ type Config struct {
 	// Rollouts and Preflights tell of ramps; nil: nobody watches, nothing is probed.
 	Rollouts   Rollouts
 	Preflights Preflights
-	Metrics    http.Handler
-	Extra      http.Handler // served below /demo/, for the demo's buttons
-	Token      string       // "" is loopback only, Host and Origin checked
-	Listen     string
-	BasePath   string // prefix of everything behind a proxy, "" or "/sluice"
-	Badge      string // environment shown in the UI
-	Version    string
-	AuthKeys   bool // whether the data plane asks for keys
+	// Notify tells people outside what a person did to an experiment; nil: nobody
+	// is told. It must not block.
+	Notify   func(ramp.Notice)
+	Metrics  http.Handler
+	Extra    http.Handler // served below /demo/, for the demo's buttons
+	Token    string       // "" is loopback only, Host and Origin checked
+	Listen   string
+	BasePath string // prefix of everything behind a proxy, "" or "/sluice"
+	Badge    string // environment shown in the UI
+	Version  string
+	AuthKeys bool // whether the data plane asks for keys
 	// Done ends streams of events when it is closed; nil: with their connection.
 	Done <-chan struct{}
 	Log  *slog.Logger

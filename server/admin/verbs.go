@@ -119,6 +119,9 @@ func (a *API) verb(ctx context.Context, v verb, in *verbIn) (*experimentOut, err
 		}
 	}
 	out, err := a.writeExperiment(ctx, in.Key, c)
+	if err == nil && !in.DryRun && out.Body.Write.Changed {
+		a.tell(ctx, v.name, in.Key, body)
+	}
 	if err == nil && in.DryRun {
 		a.foretell(ctx, v.name, &out.Body, in.Key)
 	}
