@@ -73,13 +73,27 @@ func needBrowser(t *testing.T) {
 	}
 }
 
+// TestUIMovesARamp does a whole rollout by hand, with traffic.
+func TestUIMovesARamp(t *testing.T) {
+	needBrowser(t)
+	r := startRollout(t, `{ steps: [500, 2000, 10000], min_duration: 1s, max_duration: 20m, min_units: 50, cooldown: 0s, ready: { probes: 1, interval: 100ms } }`)
+	r.drive()
+	runCases(t, "ramp.mjs", "SLUICE_ADMIN="+r.gs[0].Admin)
+}
+
 func runUI(t *testing.T, admin, data, token string) {
+	t.Helper()
+	runCases(t, "ui.mjs", "SLUICE_ADMIN="+admin, "SLUICE_DATA="+data, "SLUICE_TOKEN="+token)
+}
+
+// runCases runs a script that prints a line for each of its cases.
+func runCases(t *testing.T, script string, env ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "ui.mjs")
+	cmd := exec.CommandContext(ctx, "node", script)
 	cmd.Dir = "node"
-	cmd.Env = append(os.Environ(), "SLUICE_ADMIN="+admin, "SLUICE_DATA="+data, "SLUICE_TOKEN="+token)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	cases := 0
@@ -100,7 +114,7 @@ func runUI(t *testing.T, admin, data, token string) {
 		})
 	}
 	if err != nil {
-		t.Errorf("ui.mjs: %v", err)
+		t.Errorf("%s: %v", script, err)
 	}
 	if cases == 0 {
 		t.Errorf("no case ran:\n%s", out)
