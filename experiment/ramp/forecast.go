@@ -49,6 +49,22 @@ type Traffic struct {
 	Rates map[string]float64 `json:"rates,omitempty"`
 }
 
+// Extrapolate is Seen of n distinct units that came while traffic was watched for
+// so long, an hour at most. Users come back: in four times the time twice as many
+// are taken to come, and in a day four times those of an hour.
+func Extrapolate(n int, watched time.Duration) []Seen {
+	watched = min(watched, time.Hour)
+	if n <= 0 || watched <= 0 {
+		return []Seen{}
+	}
+	hour := int(float64(n) * math.Sqrt(float64(time.Hour)/float64(watched)))
+	out := []Seen{{In: time.Hour, Units: hour}, {In: 24 * time.Hour, Units: 4 * hour}}
+	if watched < time.Hour {
+		out = append([]Seen{{In: watched, Units: n}}, out...)
+	}
+	return out
+}
+
 // units is how many distinct units come in t.
 func (tr *Traffic) units(t time.Duration) float64 {
 	last := Seen{}

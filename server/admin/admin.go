@@ -80,6 +80,7 @@ type API struct {
 	cfg    Config
 	log    *slog.Logger
 	events *hub
+	born   time.Time
 }
 
 // New returns the handler of the admin listener.
@@ -87,7 +88,7 @@ func New(c Config) (http.Handler, error) {
 	if c.Control == nil || c.Store == nil || c.Live == nil || c.Recorder == nil {
 		return nil, errors.New("admin: Control, Store, Live and Recorder are required")
 	}
-	a := &API{cfg: c, log: c.Log}
+	a := &API{cfg: c, log: c.Log, born: time.Now()}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}

@@ -263,6 +263,13 @@ func (a *API) forecastOf(ctx context.Context, t *router.Table, e *router.Experim
 		f.Text = "no traffic of " + e.Model + " has been seen here lately, so nothing can be said; ask again while there is some"
 	case len(f.Steps) == 0:
 		f.Text = "the steps are sized when there is traffic"
+	case a.watched() < enoughWatched:
+		f.Time = ramp.Seconds(all)
+		f.Text = fmt.Sprintf("a guess: traffic has been watched for %s only; ask again after %s", a.watched().Round(time.Second), enoughWatched)
+		if !met {
+			f.Time = 0
+			f.Warnings = append(f.Warnings, "That a step cannot be met is a guess too: more users may come than were seen yet.")
+		}
 	case !met:
 		f.Text = "at today's traffic not every step can be met within max_duration: the ramp would pause there; take larger steps, or a longer max_duration"
 	default:
@@ -290,13 +297,17 @@ func (a *API) traffic(ctx context.Context, e *router.Experiment) ramp.Traffic {
 	tr.PerSecond *= float64(max(1, len(a.cfg.Control.Status(ctx).Replicas)))
 	if units == 0 {
 		// Where no experiment has numbered the users yet, each request is about one.
-		units = int(tr.PerSecond * 3600 / 10)
+		units = int(tr.PerSecond * min(a.watched(), time.Hour).Seconds() / 10)
 	}
-	if units > 0 {
-		tr.Seen = append(tr.Seen, ramp.Seen{In: time.Hour, Units: units}, ramp.Seen{In: 24 * time.Hour, Units: 4 * units})
-	}
+	tr.Seen = ramp.Extrapolate(units, a.watched())
 	return tr
 }
+
+// watched is for how long this replica has seen traffic.
+func (a *API) watched() time.Duration { return time.Since(a.born) }
+
+// enoughWatched is how long traffic is watched before a forecast is more than a guess.
+const enoughWatched = 5 * time.Minute
 
 func (a *API) lastPreflight(_ context.Context, in *ExperimentKey) (*preflightOut, error) {
 	if _, _, err := a.find(in.Key); err != nil {
