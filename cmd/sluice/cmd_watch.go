@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -232,9 +233,14 @@ func view(v *watched, now time.Time) []string {
 		}
 		out = append(out, fmt.Sprintf("  %-14s %7s %6d users %6.3g/s%s", arm.Name, percentOf(arm.Weight), arm.Units, arm.Rate, state))
 	}
+	several := slices.ContainsFunc(v.guards, func(g guarded) bool { return g.Variant != v.guards[0].Variant })
 	for i := range v.guards {
 		g := &v.guards[i]
-		out = append(out, fmt.Sprintf("  %-4s  %-20s %10s  bound %s", g.State, g.Config.Name, g.number(g.Value), g.number(g.Bound)))
+		of := ""
+		if several {
+			of = fmt.Sprintf("%-14s ", g.Variant)
+		}
+		out = append(out, fmt.Sprintf("  %-4s  %s%-20s %10s  bound %s", g.State, of, g.Config.Name, g.number(g.Value), g.number(g.Bound)))
 	}
 	if len(r.WhyNot) > 0 {
 		out = append(out, "not advancing: "+r.WhyNot[0])

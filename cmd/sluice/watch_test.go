@@ -49,6 +49,20 @@ func TestWatchRedraws(t *testing.T) {
 	}
 }
 
+// Where several variants are guarded, each line says whose it is.
+func TestWatchNamesTheVariants(t *testing.T) {
+	t.Parallel()
+	v := looked(0)
+	v.guards = append(v.guards, v.guards[0])
+	v.guards[1].Variant = "third"
+	text := strings.Join(view(v, time.Now()), "\n")
+	for _, want := range []string{"OPEN  canary         error", "OPEN  third          error"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
 func TestWatchTellsChangesOnce(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
