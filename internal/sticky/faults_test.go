@@ -3,7 +3,6 @@ package sticky_test
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -327,10 +326,10 @@ func TestNeverBackwards(t *testing.T) {
 // TestSlowRedis: a Redis with 300 ms latency must not slow requests down.
 func TestSlowRedis(t *testing.T) {
 	r := testenv.Redis(t)
-	p := newProxy(t, r.Addr)
-	s := open(t, sticky.Options{URL: "redis://" + p.addr})
+	p := testenv.NewProxy(t, r.Addr)
+	s := open(t, sticky.Options{URL: "redis://" + p.Addr})
 	mustPut(t, s, "e", 1, pin(1, 1), nil)
-	p.delay.Store(int64(300 * time.Millisecond))
+	p.Delay(300 * time.Millisecond)
 	var took []time.Duration
 	for range 300 {
 		start := time.Now()
@@ -345,52 +344,6 @@ func TestSlowRedis(t *testing.T) {
 	if n := s.Stats().Counters[sticky.CountPinTimeout]; n > 100 {
 		t.Errorf("%d of 300 reads waited their whole budget: the breaker does not hold", n)
 	}
-	p.delay.Store(0)
+	p.Delay(0)
 	eventually(t, "up again", isUp(s))
-}
-
-// proxy relays TCP to a server with a delay per chunk.
-type proxy struct {
-	addr  string
-	delay atomic.Int64
-}
-
-func newProxy(t *testing.T, to string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{addr: l.Addr().String()}
-	var wg sync.WaitGroup
-	t.Cleanup(func() { l.Close(); p.delay.Store(0); wg.Wait() })
-	wg.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				in.Close()
-				continue
-			}
-			wg.Go(func() { p.relay(out, in) })
-			wg.Go(func() { p.relay(in, out) })
-		}
-	})
-	return p
-}
-
-func (p *proxy) relay(dst, src net.Conn) {
-	defer dst.Close()
-	defer src.Close()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := src.Read(buf)
-		time.Sleep(time.Duration(p.delay.Load()))
-		if _, werr := dst.Write(buf[:n]); err != nil || werr != nil {
-			return
-		}
-	}
 }
