@@ -31,6 +31,7 @@ chaos: ## replicas that fail in every way, under load, for CHAOS; every failed r
 
 rollouts: ## bad canaries, a shared outage, a killed leader, no traffic: three replicas under load; then 600 simulated rollouts
 	SLUICE_ROLLOUT=1 $(GO) test -count=1 -v -timeout 1h -run 'BadCanaries|SharedOutage|HealthyCanary|NoTraffic' ./internal/e2e
+	SLUICE_INTERLEAVE=1000 $(GO) test -count=1 -v -timeout 1h -run TestInterleavings ./internal/control
 	SLUICE_SOAK=300 $(GO) test -count=1 -v -timeout 2h -run 'TestSoak|TestDetection' ./experiment/ramp
 
 test-deps: ## what the tests start: Redis, PostgreSQL, Prometheus, Chromium, the SDKs

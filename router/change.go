@@ -11,6 +11,9 @@ import (
 // again on a lost race. An error from it is returned to the caller unchanged
 // and nothing is written.
 type Change struct {
+	// ID is a UUID for the audit row, by which a decision is found again whose
+	// answer was lost; a new one where it is empty or has its row already.
+	ID                         string
 	Actor, Role, IP, RequestID string
 	Action                     string // "experiment.set_weights", "document.apply", "key.create", …
 	Object                     string // "experiment/chat-v2"

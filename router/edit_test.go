@@ -312,6 +312,9 @@ func TestReshuffleChangesSeedAndGeneration(t *testing.T) {
 
 func TestStopWritesTheKillSet(t *testing.T) {
 	t.Parallel()
+	cutting := func(variant string) router.KillEntry {
+		return router.KillEntry{Experiment: "chat-v2", Generation: 1, Variant: variant, CutStreams: true}
+	}
 	entry := func(generation int, variant string) router.KillEntry {
 		return router.KillEntry{Experiment: "chat-v2", Generation: generation, Variant: variant}
 	}
@@ -327,6 +330,8 @@ func TestStopWritesTheKillSet(t *testing.T) {
 		{"kill after the rollback", rolledBack, entry(1, "canary"), "rolled_back killed"},
 		{"rollback again", rolledBack, entry(1, "*"), ""},
 		{"kill again", func(d *router.Document) { must(t, router.Kill(d, 2, t0, "chat-v2", "canary")) }, entry(1, "canary"), ""},
+		{"a kill that cuts after one that does not", func(d *router.Document) { must(t, router.Kill(d, 2, t0, "chat-v2", "canary")) }, cutting("canary"), "running killed"},
+		{"a rollback that cuts after one that does not", rolledBack, cutting("*"), "rolled_back "},
 		{"another generation", nil, entry(2, "canary"), ""},
 		{"the baseline", nil, entry(1, "control"), ""},
 		{"unknown variant", nil, entry(1, "x"), ""},

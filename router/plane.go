@@ -66,7 +66,6 @@ type KillInForce struct {
 	Time       time.Time `json:"time"`
 	Reason     string    `json:"reason,omitempty"`
 	CutStreams bool      `json:"cut_streams,omitempty"`
-	Details    string    `json:"-"` // the inputs of a decision; the audit has them
 }
 
 // Status is a momentary view of one replica.

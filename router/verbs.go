@@ -206,10 +206,13 @@ func (d *Document) Lacks(k KillEntry) bool {
 	}
 	live := e.State == StateRunning || e.State == StatePaused || e.State == StatePromoted
 	if k.Variant == everyVariant {
-		return live
+		return live || e.State == StateRolledBack && k.CutStreams && slices.ContainsFunc(e.Variants, func(v Variant) bool {
+			return v.Name != e.Baseline && !v.CutStreams
+		})
 	}
 	i := e.variant(k.Variant)
-	return (live || e.State == StateRolledBack) && i >= 0 && k.Variant != e.Baseline && e.Variants[i].State != VariantKilled
+	return (live || e.State == StateRolledBack) && i >= 0 && k.Variant != e.Baseline &&
+		(e.Variants[i].State != VariantKilled || k.CutStreams && !e.Variants[i].CutStreams)
 }
 
 // Promote makes variant serve everybody; the weights are kept for a rollback.

@@ -151,7 +151,7 @@ func routerKill(k sticky.KillEntry) router.KillEntry {
 func effective(snap *router.Snapshot, kills []sticky.KillEntry) []sticky.KillEntry {
 	var out []sticky.KillEntry
 	for _, k := range kills {
-		if k.CutStreams || snap.Document.Lacks(routerKill(k)) {
+		if snap.Document.Lacks(routerKill(k)) {
 			out = append(out, k)
 		}
 	}
@@ -208,7 +208,7 @@ func (c *Controller) publish(ctx context.Context, snap *router.Snapshot) {
 	if err != nil {
 		c.degrade(CodeSticky, "a revision could not be published; replicas poll: "+err.Error())
 		c.mu.Lock()
-		c.republish = true
+		c.offer = true
 		c.mu.Unlock()
 		return
 	}

@@ -2,12 +2,11 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"sluice/internal/sticky"
 	"sluice/router"
@@ -98,6 +97,10 @@ func (c *Controller) stop(ctx context.Context, experiment, variant string, ch ro
 	if ch.Object == "" {
 		ch.Object = "experiment/" + experiment
 	}
+	if ch.ID == "" {
+		// A commit whose answer is lost is the same decision as the entry that follows it.
+		ch.ID = uuid.Must(uuid.NewV7()).String()
+	}
 	if ch.Mutate == nil {
 		ch.Mutate = c.stopMutation(experiment, variant)
 	}
@@ -160,7 +163,7 @@ func entryOf(snap *router.Snapshot, experiment, variant string, ch router.Change
 	if e == nil {
 		return sticky.KillEntry{}, false
 	}
-	return sticky.KillEntry{Experiment: experiment, Generation: e.Generation, Variant: variant, Actor: ch.Actor, Time: now, Reason: ch.Reason, CutStreams: ch.CutStreams, Details: string(ch.Details)}, true
+	return sticky.KillEntry{Experiment: experiment, Generation: e.Generation, Variant: variant, Actor: ch.Actor, Time: now, Reason: ch.Reason, CutStreams: ch.CutStreams, Details: string(ch.Details), ID: ch.ID}, true
 }
 
 // remember puts a committed kill into the kill set too, where a database that
@@ -170,6 +173,7 @@ func (c *Controller) remember(ctx context.Context, snap *router.Snapshot, experi
 	if !ok {
 		return
 	}
+	k.Written = true
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 	defer cancel()
 	if err := c.o.Sticky.Kill(ctx, k); err != nil {
@@ -192,6 +196,8 @@ func (c *Controller) stopWithoutDatabase(ctx context.Context, experiment, varian
 	if err := ch.Mutate(would, doc.Document.Revision); err != nil {
 		return CommitResult{}, err
 	}
+	// As in a commit that changes nothing: the decision is an earlier one's.
+	k.Written = !doc.Document.Lacks(routerKill(k))
 	c.addRecent(k)
 	if err := c.o.Sticky.Kill(ctx, k); err != nil {
 		c.dropRecent(k)
@@ -201,64 +207,13 @@ func (c *Controller) stopWithoutDatabase(ctx context.Context, experiment, varian
 	if err := c.apply(doc, mergeKills(kills, []sticky.KillEntry{k}), c.sourceNow()); err != nil {
 		return CommitResult{}, err
 	}
+	if k.Written {
+		return CommitResult{Snapshot: would, Revision: doc.Document.Revision}, nil
+	}
 	if c.o.Hooks.Deferred != nil {
 		c.o.Hooks.Deferred(k)
 	}
 	c.log.Warn("in force without the database; document and audit follow when it is back",
 		"experiment", experiment, "variant", variant, "actor", ch.Actor, "reason", ch.Reason)
 	return CommitResult{Snapshot: would, Revision: doc.Document.Revision, Deferred: true}, nil
-}
-
-// replay writes kills into the document that it does not have yet, with their
-// actor and reason, in the order in which they happened. Replicas may race: the
-// second finds nothing to change.
-func (c *Controller) replay(ctx context.Context, snap *router.Snapshot, kills []sticky.KillEntry) {
-	kills = slices.Clone(kills)
-	slices.SortStableFunc(kills, func(a, b sticky.KillEntry) int { return a.Time.Compare(b.Time) })
-	for _, k := range kills {
-		entry := routerKill(k)
-		if !snap.Document.Lacks(entry) {
-			continue
-		}
-		action := "experiment.kill"
-		if k.Variant == rollback {
-			action = "experiment.rollback"
-		}
-		reason := strings.TrimPrefix(k.Reason+"; in force since "+k.Time.UTC().Format(time.RFC3339)+", written when the database was back", "; ")
-		// Not validated: it only reduces, and the rest may have faults of its own.
-		next, audit, err := c.o.Store.CommitAbove(ctx, 0, router.Change{
-			Actor: k.Actor, Action: action, Object: "experiment/" + k.Experiment, Reason: reason, Details: json.RawMessage(k.Details),
-			Mutate: func(s *router.Snapshot, revision int64) error {
-				return router.Stop(&s.Document, revision, c.o.Now(), entry)
-			},
-		})
-		if err != nil {
-			c.log.Warn("kill is in force, but not in the document yet", "experiment", k.Experiment, "variant", k.Variant, "err", err)
-			continue
-		}
-		if audit != nil {
-			c.log.Info("kill written to the document", "experiment", k.Experiment, "variant", k.Variant, "revision", next.Document.Revision)
-			c.announce(ctx, next)
-		}
-	}
-}
-
-// dropEnded removes kills of generations that have ended.
-func (c *Controller) dropEnded(ctx context.Context, snap *router.Snapshot, kills []sticky.KillEntry) {
-	done := map[string]bool{}
-	for _, k := range kills {
-		// kills were read before snap: an experiment that snap lacks is deleted,
-		// and one of the same name begins anew.
-		e, before := snap.Document.Experiment(k.Experiment), k.Generation+1
-		if e != nil {
-			before = e.Generation
-		}
-		if k.Generation >= before || done[k.Experiment] {
-			continue
-		}
-		done[k.Experiment] = e != nil
-		if err := c.o.Sticky.DropKills(ctx, k.Experiment, before); err != nil {
-			c.log.Debug("kills of ended generations stay for now", "experiment", k.Experiment, "err", err)
-		}
-	}
 }

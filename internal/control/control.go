@@ -29,6 +29,8 @@ type Store interface {
 	LatestRevision(ctx context.Context) (int64, error)
 	CommitAbove(ctx context.Context, floor int64, ch router.Change) (*router.Snapshot, *router.Audit, error)
 	Listen(ctx context.Context, notice func())
+	// AppendAudit writes a row that comes with no change, once for each ID.
+	AppendAudit(ctx context.Context, a router.Audit) (*router.Audit, error)
 	ReportReplica(ctx context.Context, id string, revision int64, since time.Time) (others []string, err error)
 }
 
@@ -111,19 +113,20 @@ type Controller struct {
 		epoch    int64 // counts tables, so that a kill set orders those of one revision
 	}
 
-	mu        sync.Mutex // guards what follows; never held across I/O
-	doc       *router.Snapshot
-	source    string
-	kills     []sticky.KillEntry
-	trips     []router.KillEntry // of this replica alone; replaced, never written
-	degraded  map[string]Degraded
-	compile   *CompileError
-	replicas  []sticky.Replica // last seen
-	reported  int64
-	republish bool
-	unseeded  bool               // started without the database
-	reissued  int64              // revision of the banner, 0 without
-	recent    []sticky.KillEntry // by this replica, within recentFor
+	mu       sync.Mutex // guards what follows; never held across I/O
+	doc      *router.Snapshot
+	source   string
+	kills    []sticky.KillEntry
+	trips    []router.KillEntry // of this replica alone; replaced, never written
+	degraded map[string]Degraded
+	compile  *CompileError
+	replicas []sticky.Replica // last seen
+	reported int64
+	offer    bool               // the document to Redis
+	unseeded bool               // started without the database
+	reissued int64              // revision of the banner, 0 without
+	recent   []sticky.KillEntry // by this replica, within recentFor
+	audited  map[string]bool    // IDs of deferred kills that have their row; of refresh alone
 }
 
 // New answers a controller that has not started.
@@ -150,7 +153,7 @@ func New(o Options) (*Controller, error) {
 		o.Secrets = func(string) (string, bool) { return "", false }
 	}
 	return &Controller{
-		o: o, log: o.Log, started: o.Now(), degraded: map[string]Degraded{},
+		o: o, log: o.Log, started: o.Now(), degraded: map[string]Degraded{}, audited: map[string]bool{},
 		wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1), untold: make(chan struct{}, 1),
 	}, nil
 }
@@ -218,7 +221,7 @@ func (c *Controller) watch(ctx context.Context, subscribe func() error) {
 // or hold an older one.
 func (c *Controller) stickyChanged() {
 	c.mu.Lock()
-	c.republish = true
+	c.offer = true
 	c.mu.Unlock()
 	poke(c.wake)
 }

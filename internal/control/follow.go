@@ -49,9 +49,10 @@ func (c *Controller) refresh(ctx context.Context) {
 	if err := c.apply(snap, kills, fromDatabase); err != nil {
 		c.applyKillsOnly(kills)
 	}
-	c.republishIfAsked(ctx)
-	c.replay(ctx, snap, kills)
-	c.dropEnded(ctx, snap, kills)
+	c.republish(ctx)
+	if c.replay(ctx, snap, kills) {
+		c.dropEnded(ctx, snap, kills)
+	}
 }
 
 // killSet answers the last known set when Redis is away, with the error.
@@ -125,6 +126,7 @@ func (c *Controller) withoutDatabase(ctx context.Context, seen int64, kills []st
 	if err := c.apply(doc, kills, source); err != nil {
 		c.applyKillsOnly(kills)
 	}
+	c.republish(ctx)
 }
 
 // applyKillsOnly puts the kill set over the document that serves: a newer one
@@ -143,14 +145,16 @@ func (c *Controller) sourceNow() string {
 	return c.source
 }
 
-// republishIfAsked offers the document to a Redis that came back, perhaps empty.
-func (c *Controller) republishIfAsked(ctx context.Context) {
+// republish offers the document to a Redis that came back, perhaps empty, or
+// that has an older one: it was restored, or who committed could not publish.
+func (c *Controller) republish(ctx context.Context) {
+	st := c.o.Sticky.Stats()
 	c.mu.Lock()
-	asked := c.republish
-	c.republish = false
+	asked := c.offer
+	c.offer = false
 	doc := c.doc
 	c.mu.Unlock()
-	if asked && doc != nil {
+	if doc != nil && (asked || st.State != sticky.Down && st.Published < doc.Document.Revision) {
 		c.publish(ctx, doc)
 	}
 }

@@ -42,7 +42,10 @@ func (c *Controller) Status(ctx context.Context) Status {
 	}
 	_, s.ReadOnly = c.degraded[CodeDatabase]
 	for _, k := range c.kills {
-		s.Kills = append(s.Kills, router.KillInForce(k))
+		s.Kills = append(s.Kills, router.KillInForce{
+			Experiment: k.Experiment, Generation: k.Generation, Variant: k.Variant,
+			Actor: k.Actor, Time: k.Time, Reason: k.Reason, CutStreams: k.CutStreams,
+		})
 	}
 	for _, r := range list {
 		s.Replicas = append(s.Replicas, Replica{

@@ -119,7 +119,10 @@ type Stats struct {
 	Backup   int       // pins waiting for the backup
 	Cached   int       // pins in memory
 	Revision int64     // highest revision seen published
-	Counters map[Counter]int64
+	// Published is the revision that the store held when it was last asked: below
+	// Revision, it was emptied or comes from an older copy.
+	Published int64
+	Counters  map[Counter]int64
 }
 
 // PinRecord is a pin with its unit, as a backup keeps it.
@@ -161,6 +164,8 @@ type KillEntry struct {
 	Reason     string    `json:"reason,omitempty"`
 	CutStreams bool      `json:"cut_streams,omitempty"` // streams in flight end at once
 	Details    string    `json:"details,omitempty"`     // JSON: the inputs of a decision, for the audit
+	ID         string    `json:"id,omitempty"`          // of the decision, and of its row in the audit
+	Written    bool      `json:"written,omitempty"`     // the database had it first
 }
 
 // ReplicaTTL is how long a silent replica stays listed.

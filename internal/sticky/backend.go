@@ -76,8 +76,8 @@ type backend interface {
 
 	addKills(ctx context.Context, kills []KillEntry) error
 	dropKills(ctx context.Context, exp string, before int) error
-	// kills also returns the epoch that the set was read in.
-	kills(ctx context.Context) ([]KillEntry, string, error)
+	// kills also returns what was dropped: an entry that is in neither was lost.
+	kills(ctx context.Context) (set, dropped []KillEntry, err error)
 
 	report(ctx context.Context, r Replica) error
 	forget(ctx context.Context, id string) error

@@ -24,6 +24,7 @@ type embedded struct {
 	revision int64
 	doc      []byte
 	killSet  map[killKey]KillEntry
+	dropped  map[killKey]KillEntry
 	killSeq  int
 	reps     map[string]embeddedReplica
 	fence    int64
@@ -47,7 +48,7 @@ type embeddedReplica struct {
 
 func newEmbedded() *embedded {
 	return &embedded{
-		now: time.Now, pins: map[string]*embeddedPins{}, killSet: map[killKey]KillEntry{},
+		now: time.Now, pins: map[string]*embeddedPins{}, killSet: map[killKey]KillEntry{}, dropped: map[killKey]KillEntry{},
 		reps: map[string]embeddedReplica{}, rollouts: map[string]*embeddedRollout{}, news: make(chan struct{}),
 	}
 }
@@ -219,16 +220,21 @@ func (e *embedded) addKills(_ context.Context, kills []KillEntry) error {
 func (e *embedded) dropKills(_ context.Context, exp string, before int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	maps.DeleteFunc(e.killSet, func(k killKey, _ KillEntry) bool { return k.exp == exp && k.gen < before })
+	for key, k := range e.killSet {
+		if key.exp == exp && key.gen < before {
+			delete(e.killSet, key)
+			e.dropped[key] = k
+		}
+	}
 	e.killSeq++
 	e.tell()
 	return nil
 }
 
-func (e *embedded) kills(context.Context) ([]KillEntry, string, error) {
+func (e *embedded) kills(context.Context) (set, dropped []KillEntry, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Collect(maps.Values(e.killSet)), e.epoch, nil
+	return slices.Collect(maps.Values(e.killSet)), slices.Collect(maps.Values(e.dropped)), nil
 }
 
 func (e *embedded) report(_ context.Context, r Replica) error {

@@ -117,10 +117,7 @@ type killKey struct {
 }
 
 // killSet is one immutable reading of the kill set.
-type killSet struct {
-	epoch string
-	set   map[killKey]KillEntry
-}
+type killSet struct{ set map[killKey]KillEntry }
 
 func (k *killSet) list() []KillEntry {
 	list := slices.Collect(maps.Values(k.set))
@@ -192,42 +189,43 @@ func sortKills(list []KillEntry) {
 	})
 }
 
-// refreshKills reads the kill set and wakes who watches it when it changed. A
-// store that lost its data only adds to what this replica knows, and is given
-// again what it lacks; its epoch is not taken for read until it has that.
+// refreshKills reads the kill set and wakes who watches it when it changed. What
+// this replica knows and the store neither has nor was told to drop, the store
+// has lost: it was emptied, or comes from an older copy. It is given it again.
 func (s *Store) refreshKills(ctx context.Context) error {
 	s.killMu.Lock()
 	defer s.killMu.Unlock()
-	list, epoch, err := s.be.kills(ctx)
+	list, dropped, err := s.be.kills(ctx)
 	if err != nil {
 		return err
 	}
 	old := s.killSet.Load()
-	next := &killSet{epoch: epoch, set: make(map[killKey]KillEntry, len(list))}
+	next := &killSet{set: make(map[killKey]KillEntry, len(list))}
 	for _, k := range list {
 		next.set[k.key()] = k
 	}
-	if epoch != old.epoch || epoch == "" {
-		var lacking []KillEntry
-		for key, k := range old.set {
-			if _, ok := next.set[key]; !ok {
-				next.set[key] = k
-				lacking = append(lacking, k)
-			}
+	ended := make(map[killKey]time.Time, len(dropped))
+	for _, k := range dropped {
+		ended[k.key()] = k.Time
+	}
+	var lacking []KillEntry
+	for key, k := range old.set {
+		if _, ok := next.set[key]; ok {
+			continue
 		}
-		if len(lacking) > 0 {
-			if err = s.be.addKills(ctx, lacking); err != nil {
-				next.epoch = old.epoch
-			}
+		// A later one of that name is of a new experiment.
+		if at, ok := ended[key]; !ok || k.Time.After(at) {
+			next.set[key] = k
+			lacking = append(lacking, k)
 		}
 	}
-	same := maps.EqualFunc(next.set, old.set, func(a, b KillEntry) bool { return a.key() == b.key() })
-	if same && next.epoch == old.epoch {
+	if len(lacking) > 0 {
+		err = s.be.addKills(ctx, lacking) // else the next reading offers them
+	}
+	if maps.EqualFunc(next.set, old.set, func(a, b KillEntry) bool { return a.key() == b.key() }) {
 		return err
 	}
 	s.killSet.Store(next)
-	if !same {
-		s.killed.wake()
-	}
+	s.killed.wake()
 	return err
 }

@@ -183,36 +183,52 @@ func (r *redisBackend) dropKills(ctx context.Context, exp string, before int) er
 		return err
 	}
 	var fields []string
+	var ended []any
 	for _, k := range list {
-		if k.Experiment == exp && k.Generation < before {
-			fields = append(fields, killField(k))
+		if k.Experiment != exp || k.Generation >= before {
+			continue
 		}
+		b, err := json.Marshal(k)
+		if err != nil {
+			return err
+		}
+		fields, ended = append(fields, killField(k)), append(ended, killField(k), b)
 	}
 	if len(fields) == 0 {
 		return nil
 	}
 	p := r.slow.TxPipeline()
 	p.HDel(ctx, r.key("kills"), fields...)
+	p.HSet(ctx, r.key("killed"), ended...)
+	p.Expire(ctx, r.key("killed"), droppedAge)
 	p.XAdd(ctx, &redis.XAddArgs{Stream: r.key("killlog"), MaxLen: 1000, Approx: true, Values: []string{"dropped", exp}})
 	_, err = p.Exec(ctx)
 	return err
 }
 
+// droppedAge, from the last drop, is longer than a replica may be cut off and
+// still remember a kill: it would offer it again, and somebody drop it again.
+const droppedAge = 30 * 24 * time.Hour
+
 // kills skips entries that it cannot read: one bad entry must not hide a kill.
-func (r *redisBackend) kills(ctx context.Context) ([]KillEntry, string, error) {
+func (r *redisBackend) kills(ctx context.Context) (set, dropped []KillEntry, err error) {
 	p := r.slow.TxPipeline()
-	all, epoch := p.HGetAll(ctx, r.key("kills")), p.Get(ctx, r.key("pins"))
-	if _, err := p.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, "", err
+	all, ended := p.HGetAll(ctx, r.key("kills")), p.HGetAll(ctx, r.key("killed"))
+	if _, err := p.Exec(ctx); err != nil {
+		return nil, nil, err
 	}
-	list := make([]KillEntry, 0, len(all.Val()))
-	for _, v := range all.Val() {
+	return killEntries(all.Val()), killEntries(ended.Val()), nil
+}
+
+func killEntries(hash map[string]string) []KillEntry {
+	list := make([]KillEntry, 0, len(hash))
+	for _, v := range hash {
 		var k KillEntry
 		if json.Unmarshal([]byte(v), &k) == nil && k.Experiment != "" && k.Variant != "" {
 			list = append(list, k)
 		}
 	}
-	return list, epoch.Val(), nil
+	return list
 }
 
 // indexAge is how long the index keeps a replica that is gone; its own key,

@@ -114,6 +114,7 @@ func (s *Store) look(timeout time.Duration, sure bool) bool {
 		s.change(health{state: Up, epoch: p.epoch})
 	}
 	s.breaker.reset()
+	s.published.Store(p.revision)
 	s.saw(p.revision)
 	_ = s.briefly(s.refreshKills) // the next look asks again
 	return true

@@ -30,6 +30,7 @@ type Store struct {
 	queueDone, backupDone chan struct{}
 
 	seen      atomic.Int64 // highest revision seen published
+	published atomic.Int64 // revision that the store held when last asked
 	revisions topic
 	states    topic
 	killed    topic
@@ -160,7 +161,7 @@ func (s *Store) Stats() Stats {
 	h := s.health.Load()
 	return Stats{
 		State: h.state, Since: h.since, Reason: h.reason, Queue: s.queue.len(), Backup: s.backup.len(),
-		Cached: s.cache.len(), Revision: s.seen.Load(), Counters: s.counters.snapshot(),
+		Cached: s.cache.len(), Revision: s.seen.Load(), Published: s.published.Load(), Counters: s.counters.snapshot(),
 	}
 }
 
@@ -172,8 +173,13 @@ func (s *Store) Publish(ctx context.Context, revision int64, doc []byte) error {
 		return fmt.Errorf("publish: revision %d is outside 1..2^53-1", revision)
 	}
 	err := s.shared(ctx, func(ctx context.Context) error { return s.be.publish(ctx, revision, doc) })
-	if err == nil {
+	var stale *StaleError
+	switch {
+	case err == nil:
+		s.published.Store(revision)
 		s.saw(revision)
+	case errors.As(err, &stale):
+		s.published.Store(stale.Current)
 	}
 	return err
 }

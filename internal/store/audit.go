@@ -46,8 +46,10 @@ func (s *Store) Audit(ctx context.Context, f AuditFilter) (rows []router.Audit, 
 }
 
 // AppendAudit writes a row for something that changes no snapshot (a token, a
-// login, a refused action). ID, Time, Revision, Prev and Hash are set here.
+// login, a refused action). Time, Revision, Prev and Hash are set here, and ID
+// where it is empty. It answers nil for an ID that has its row already.
 func (s *Store) AppendAudit(ctx context.Context, a router.Audit) (*router.Audit, error) {
+	there := false
 	err := s.tx(ctx, "append audit", func(ctx context.Context, tx *sql.Tx) error {
 		h, err := lockHead(ctx, tx)
 		if err != nil {
@@ -56,17 +58,37 @@ func (s *Store) AppendAudit(ctx context.Context, a router.Audit) (*router.Audit,
 		if err := tx.QueryRowContext(ctx, `SELECT revision FROM head WHERE id = 1`).Scan(&a.Revision); err != nil {
 			return err
 		}
-		a.ID, a.Time = uuid.Must(uuid.NewV7()).String(), s.now().UTC()
+		if there, err = audited(ctx, tx, a.ID); err != nil || there {
+			return err
+		}
+		a.ID, a.Time = idOr(a.ID), s.now().UTC()
 		if h, err = appendAudit(ctx, tx, h, &a); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE head SET audit_seq = $1, audit_hash = $2 WHERE id = 1`, h.seq, h.hash)
 		return err
 	})
-	if err != nil {
+	if err != nil || there {
 		return nil, err
 	}
 	return &a, nil
+}
+
+func idOr(id string) string {
+	if id == "" {
+		return uuid.Must(uuid.NewV7()).String()
+	}
+	return id
+}
+
+// audited reports that the decision of that name has its row.
+func audited(ctx context.Context, tx *sql.Tx, id string) (bool, error) {
+	if id == "" {
+		return false, nil
+	}
+	var n int
+	err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM audit WHERE id = $1`, id).Scan(&n)
+	return n > 0, err
 }
 
 // VerifyAudit recomputes the chain from its first row to the head. It answers

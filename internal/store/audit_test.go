@@ -10,6 +10,36 @@ import (
 	"sluice/router"
 )
 
+// TestAuditOnce: a decision's row is written once, whoever writes it how often;
+// a change of the document has a row in any case.
+func TestAuditOnce(t *testing.T) {
+	engines(t, func(t *testing.T, o store.Options) {
+		s := open(t, o)
+		const id = "0190163d-8694-739b-aea5-966c26f8ad91"
+		ch := addUpstream("v1")
+		ch.ID = id
+		if _, a, err := s.Commit(t.Context(), ch); err != nil || a == nil || a.ID != id {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		for range 2 {
+			if a, err := s.AppendAudit(t.Context(), router.Audit{ID: id, Action: "experiment.kill", Object: "experiment/e"}); err != nil || a != nil {
+				t.Errorf("the row is there already: %+v, %v", a, err)
+			}
+		}
+		again := addUpstream("v2")
+		again.ID = id
+		if snap, a, err := s.Commit(t.Context(), again); err != nil || a == nil || a.ID == id || names(snap) != "v1 v2" {
+			t.Errorf("%+v, %v; want a row of another name", a, err)
+		}
+		if a, err := s.AppendAudit(t.Context(), router.Audit{ID: strings.Replace(id, "0", "1", 1), Action: "experiment.kill"}); err != nil || a == nil {
+			t.Errorf("%+v, %v", a, err)
+		}
+		if n, err := s.VerifyAudit(t.Context()); err != nil || n != 3 {
+			t.Errorf("%d rows, %v; want 3", n, err)
+		}
+	})
+}
+
 func TestAuditList(t *testing.T) {
 	engines(t, func(t *testing.T, o store.Options) {
 		s := open(t, o)

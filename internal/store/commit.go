@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"sluice/router"
 )
 
@@ -67,6 +65,11 @@ func (s *Store) CommitAbove(ctx context.Context, floor int64, ch router.Change) 
 		raw, err := readHead(ctx, tx)
 		if err != nil {
 			return err
+		}
+		if there, err := audited(ctx, tx, ch.ID); err != nil {
+			return err
+		} else if there {
+			ch.ID = ""
 		}
 		if c, inner = s.prepare(raw, floor, ch); inner != nil {
 			return inner
@@ -186,7 +189,7 @@ func (s *Store) prepare(raw *rawSnapshot, floor int64, ch router.Change) (*commi
 	}
 	c.document = string(doc)
 	c.audit = &router.Audit{
-		ID: uuid.Must(uuid.NewV7()).String(), Revision: rev, Time: now, Actor: ch.Actor, Role: ch.Role, IP: ch.IP,
+		ID: idOr(ch.ID), Revision: rev, Time: now, Actor: ch.Actor, Role: ch.Role, IP: ch.IP,
 		RequestID: ch.RequestID, Action: ch.Action, Object: ch.Object, Reason: ch.Reason,
 	}
 	c.audit.Details = ch.Details
