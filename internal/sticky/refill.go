@@ -66,6 +66,17 @@ func (s *Store) fill(token string) (n int, err error) {
 	return n, fillErr
 }
 
+// offerAgain queues the pins that may be in no copy: another replica that has
+// refilled the store did not know them.
+func (s *Store) offerAgain() {
+	if s.backup == nil {
+		return
+	}
+	for _, r := range s.backup.pending() {
+		s.push(putOp{unit: unit{r.Experiment, r.Field}, shard: r.Shard, pin: r.Pin})
+	}
+}
+
 // briefly bounds one operation of the background work.
 func (s *Store) briefly(f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(s.ctx, sharedTimeout)

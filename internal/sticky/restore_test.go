@@ -1,9 +1,11 @@
 package sticky_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"sluice/experiment"
 	"sluice/internal/sticky"
 	"sluice/internal/testenv"
 )
@@ -106,4 +108,29 @@ func TestDropIsNotALoss(t *testing.T) {
 	if !count(b, 1)() || !count(a, 1)() {
 		t.Error("a lost kill was taken for the one that was dropped")
 	}
+}
+
+// TestPinsOnTheirWayAreOfferedAgain: a pin that was in Redis, but not yet in the
+// database, is offered again by the replica that wrote it, whether its unit is
+// asked for or not. If another was pinned meanwhile, that is known as a conflict.
+func TestPinsOnTheirWayAreOfferedAgain(t *testing.T) {
+	r := testenv.Redis(t)
+	slow, quick := &memBackup{}, &memBackup{}
+	slow.setFail(errors.New("the database is slow"))
+	a, b := open(t, sticky.Options{URL: r.URL, ReplicaID: "a", Backup: slow}), open(t, sticky.Options{URL: r.URL, ReplicaID: "b", Backup: quick})
+	mustPut(t, a, "e", 1, pin(4, 1), nil)
+	mustPut(t, a, "e", 2, pin(4, 1), nil)
+	before := client(t, r.URL).Get(t.Context(), "sluice:{x}:pins").Val()
+	// a cannot be the one that refills: it fails to read the copy.
+	r.FlushAll()
+	eventually(t, "another life", func() bool {
+		_, _ = b.Put(t.Context(), "e", field(2), 2, pin(5, 1), nil) // somebody is quicker
+		epoch := client(t, r.URL).Get(t.Context(), "sluice:{x}:pins").Val()
+		return b.Up() && epoch != "" && epoch != before
+	})
+	eventually(t, "the pin", func() bool { p, found, err := b.Get(t.Context(), "e", field(1), 1); return err == nil && found && p == pin(4, 1) })
+	eventually(t, "the conflict, or the pin before it", func() bool {
+		p, found, err := b.Get(t.Context(), "e", field(2), 2)
+		return err == nil && found && (p.Variant == 4 || p.Flags&experiment.PinExcluded != 0)
+	})
 }

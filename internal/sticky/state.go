@@ -160,6 +160,9 @@ func (s *Store) change(next health) {
 		}
 		s.log.Log(s.ctx, level, "sticky store is empty; refilling its pins")
 	case Up:
+		if next.life != old.life {
+			s.offerAgain()
+		}
 		s.log.Info("sticky store is up", "after", next.since.Sub(old.since).Round(time.Millisecond).String(), "queued_pins", s.queue.len())
 		s.queue.wake()
 	}
