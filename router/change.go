@@ -25,6 +25,8 @@ type Change struct {
 	// that the database has seen is ErrFenced, and a higher one raises it. 0 is a
 	// person, or a change that only reduces.
 	Fence int64
+	// Code is that of the decision that asked for a kill or rollback; "" is a person's.
+	Code string
 	// Details are the inputs of a decision, JSON; kept in the audit row.
 	Details json.RawMessage
 	Mutate  func(s *Snapshot, revision int64) error

@@ -171,6 +171,10 @@ func cloneExperiment(e Experiment) Experiment {
 		e.Allocation = &experiment.Allocation{Revision: e.Allocation.Revision, Runs: slices.Clone(e.Allocation.Runs)}
 	}
 	e.RampState = cloneRamp(e.RampState)
+	if s := ptr(e.Setup); s != nil {
+		s.Thresholds = slices.Clone(s.Thresholds)
+		e.Setup = s
+	}
 	if m := ptr(e.LastRollback); m != nil {
 		m.Variants = maps.Clone(m.Variants)
 		e.LastRollback = m

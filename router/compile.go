@@ -22,6 +22,7 @@ type KillEntry struct {
 	Generation int
 	Variant    string // "*" is a rollback
 	CutStreams bool   // its streams in flight end at once
+	Code       string // of the decision that made it, "" for a person's
 }
 
 const everyVariant = "*"

@@ -9,6 +9,7 @@ import (
 
 	"sluice/experiment"
 	"sluice/experiment/ramp"
+	"sluice/experiment/trial"
 )
 
 // Document is the one logical configuration document. Its JSON form is what
@@ -167,6 +168,9 @@ type Experiment struct {
 	// both are kept by the server.
 	RampState    *ramp.State   `json:"ramp_state,omitempty"`
 	LastRollback *RollbackMark `json:"last_rollback,omitempty"`
+	// Setup is what counts as slow in an experiment without a ramp, fixed once a
+	// generation; kept by the server.
+	Setup *trial.Setup `json:"setup,omitempty"`
 	// Accepted, validated for shape and kept.
 	Metrics         json.RawMessage `json:"metrics,omitempty"`
 	Shadow          json.RawMessage `json:"shadow,omitempty"`

@@ -120,8 +120,8 @@ func addExperiment(d *Document, e Experiment) error {
 	if e.Allocation != nil || e.Generation > 1 || e.GenRevision != 0 || e.RunsFrom != 0 || e.Winner != "" {
 		return &EditError{CodeRuntimeField, object, "allocation, generation, gen_revision and winner are kept by the server; leave them out"}
 	}
-	if e.RampState != nil || e.LastRollback != nil {
-		return &EditError{CodeRuntimeField, object, "ramp_state and last_rollback are kept by the server; leave them out"}
+	if e.RampState != nil || e.LastRollback != nil || e.Setup != nil {
+		return &EditError{CodeRuntimeField, object, "ramp_state, last_rollback and setup are kept by the server; leave them out"}
 	}
 	e = cloneExperiment(e)
 	for i, v := range e.Variants {

@@ -34,7 +34,7 @@ func PatchExperiment(doc *Document, revision int64, now time.Time, key string, p
 // without what the server keeps.
 func patchBase(e *Experiment) Experiment {
 	base := *e
-	base.Allocation, base.RampState, base.LastRollback = nil, nil, nil
+	base.Allocation, base.RampState, base.LastRollback, base.Setup = nil, nil, nil, nil
 	return base
 }
 

@@ -18,7 +18,8 @@ import (
 // not started again at once.
 type RollbackMark struct {
 	At       time.Time         `json:"at"`
-	Variants map[string]string `json:"variants"` // treatment -> hash of what it was
+	Reason   string            `json:"reason,omitempty"` // code of the decision; "" is a person's
+	Variants map[string]string `json:"variants"`         // treatment -> hash of what it was
 }
 
 // Reasons for which a ramp rests (ramp.State.Reason) that are no decision's code.

@@ -103,6 +103,23 @@ func RampHold(doc *Document, revision int64, now time.Time, key, code string) er
 	})
 }
 
+// FixSetup fixes what counts as slow in an experiment without a ramp, where
+// nobody has written it: once a generation, or for other guardrails. Its evidence
+// begins anew.
+func FixSetup(doc *Document, revision int64, now time.Time, key string, setup trial.Setup) error {
+	return editExperiment(doc, revision, now, key, func(e *Experiment) error {
+		if err := live(e); err != nil {
+			return err
+		}
+		if e.Ramping() {
+			return rampActive(e, "a ramp is on, and fixes what is slow before each of its steps")
+		}
+		setup.Thresholds = slices.Clone(setup.Thresholds)
+		e.Setup = &setup
+		return nil
+	})
+}
+
 // RampPause is Pause with a code of its own.
 func RampPause(doc *Document, revision int64, now time.Time, key, code string) error {
 	return reduce(doc, revision, now, key, func(e *Experiment) error { return pause(e, code) })
@@ -110,16 +127,22 @@ func RampPause(doc *Document, revision int64, now time.Time, key, code string) e
 
 // RampRollback is Rollback with the code of the decision that asked for it.
 func RampRollback(doc *Document, revision int64, now time.Time, key, code string) error {
-	return reduce(doc, revision, now, key, func(e *Experiment) error {
-		on := e.Ramping()
-		if err := rollback(e, now); err != nil {
-			return err
-		}
-		if on {
-			e.RampState.Reason = code
-		}
-		return nil
-	})
+	return reduce(doc, revision, now, key, func(e *Experiment) error { return rollbackFor(e, now, code) })
+}
+
+// rollbackFor keeps the code, "" for a person's, with or without a ramp.
+func rollbackFor(e *Experiment, now time.Time, code string) error {
+	on, was := e.Ramping(), e.State
+	if err := rollback(e, now); err != nil || code == "" {
+		return err
+	}
+	if on {
+		e.RampState.Reason = code
+	}
+	if was != e.State && e.LastRollback != nil {
+		e.LastRollback.Reason = code
+	}
+	return nil
 }
 
 // RampPromote begins the bake: the last step has passed. The experiment is

@@ -46,6 +46,9 @@ func replaceExperiment(cur *Experiment, want Experiment, revision int64, now tim
 	next.CreatedAt, next.UpdatedAt, next.UpdatedRevision = cur.CreatedAt, cur.UpdatedAt, cur.UpdatedRevision
 	next.Allocation, next.Variants = cur.Allocation, variants
 	next.RampState, next.LastRollback = cloneRamp(cur.RampState), cur.LastRollback
+	if next.Setup = cur.Setup; evidenceDiffers(cur, &next) {
+		next.Setup = nil
+	}
 	if err := replaceRamp(cur, &next, revision, now); err != nil {
 		return err
 	}
@@ -235,6 +238,7 @@ var runtimeMembers = map[string]string{
 	"updated_revision": "the server counts it; send it as If-Match",
 	"ramp_state":       "use :start, :advance, :approve, :pause, :resume or :rollback",
 	"last_rollback":    "the server keeps it",
+	"setup":            "the server fixes it from the baseline",
 	"created_at":       "the server keeps it",
 	"updated_at":       "the server keeps it",
 }

@@ -16,6 +16,9 @@ import (
 // may say is ramp.Parse's and guardrail.Parse's to know.
 func (c *checker) ramp(path string, e *Experiment) {
 	c.rampState(path+"/ramp_state", e)
+	if e.Setup != nil {
+		c.most(path+"/setup/thresholds", len(e.Setup.Thresholds), trial.MaxGuardrails, "thresholds")
+	}
 	lists := c.guardrails(path+"/guardrails", e)
 	if absent(e.Ramp) {
 		return

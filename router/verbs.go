@@ -57,6 +57,7 @@ func newGeneration(e *Experiment, revision int64) error {
 	}
 	e.Generation++
 	e.GenRevision = revision
+	e.Setup = nil
 	return nil
 }
 
@@ -168,7 +169,7 @@ func Stop(doc *Document, revision int64, now time.Time, k KillEntry) error {
 
 func stop(e *Experiment, k KillEntry, now time.Time) error {
 	if k.Variant == everyVariant {
-		return rollback(e, now)
+		return rollbackFor(e, now, k.Code)
 	}
 	if e.State == StateRolledBack {
 		e.Variants[e.variant(k.Variant)].State = VariantKilled

@@ -30,10 +30,14 @@ func (a *app) swapped(revision int64) {
 
 // trigger is what rolled an experiment back, as the metrics call it.
 func trigger(e *router.Experiment) string {
-	if e.RampState == nil {
-		return ""
+	code := ""
+	switch {
+	case e.LastRollback != nil && e.LastRollback.Reason != "":
+		code = e.LastRollback.Reason
+	case e.RampState != nil:
+		code = e.RampState.Reason
 	}
-	switch e.RampState.Reason {
+	switch code {
 	case ramp.CodeGuardrail:
 		return "guardrail"
 	case ramp.CodeHardFail:

@@ -143,7 +143,7 @@ func routerKills(kills []sticky.KillEntry) []router.KillEntry {
 }
 
 func routerKill(k sticky.KillEntry) router.KillEntry {
-	return router.KillEntry{Experiment: k.Experiment, Generation: k.Generation, Variant: k.Variant, CutStreams: k.CutStreams}
+	return router.KillEntry{Experiment: k.Experiment, Generation: k.Generation, Variant: k.Variant, CutStreams: k.CutStreams, Code: k.Code}
 }
 
 // effective are the kills that change what snap alone says: one that is in the

@@ -163,7 +163,7 @@ func entryOf(snap *router.Snapshot, experiment, variant string, ch router.Change
 	if e == nil {
 		return sticky.KillEntry{}, false
 	}
-	return sticky.KillEntry{Experiment: experiment, Generation: e.Generation, Variant: variant, Actor: ch.Actor, Time: now, Reason: ch.Reason, CutStreams: ch.CutStreams, Details: string(ch.Details), ID: ch.ID}, true
+	return sticky.KillEntry{Experiment: experiment, Generation: e.Generation, Variant: variant, Actor: ch.Actor, Time: now, Reason: ch.Reason, CutStreams: ch.CutStreams, Details: string(ch.Details), ID: ch.ID, Code: ch.Code}, true
 }
 
 // remember puts a committed kill into the kill set too, where a database that

@@ -23,22 +23,29 @@ func (r *Rollouts) carryOut(ctx context.Context, lease *sticky.Lease, s *subject
 	if d.Action.Reduces() {
 		return r.act(ctx, s, d, details(&v.inputs), 0, verdictsOf(v.inputs.Input, d.Variant))
 	}
-	if !lease.Valid() || s.ramp == nil {
+	if !lease.Valid() {
 		return nil
 	}
-	edit := f.edit(s, d, r.o.Now().UnixMilli())
-	if edit == nil {
+	var e *edit
+	if now := r.o.Now().UnixMilli(); s.ramp != nil {
+		e = f.edit(s, d, now)
+	} else {
+		e = f.fixWithoutRamp(s, now, r.o.FixAfter)
+	}
+	if e == nil {
 		return nil
 	}
-	ch := r.change(s, edit.action, edit.reason, details(&v.inputs))
+	ch := r.change(s, e.action, e.reason, details(&v.inputs))
 	ch.Fence = lease.Fence()
-	ch.Mutate = s.still(edit.do)
+	ch.Mutate = s.still(e.do)
 	if _, err := r.o.Control.Commit(ctx, ch); err != nil {
 		return overtaken(err)
 	}
-	r.log.Info("rollout", "experiment", s.key, "action", edit.action, "reason", edit.reason)
-	r.counted(s, string(d.Action), edit)
-	r.notify(s, edit.event, d, verdictsOf(v.inputs.Input, d.Variant))
+	r.log.Info("rollout", "experiment", s.key, "action", e.action, "reason", e.reason)
+	if s.ramp != nil {
+		r.counted(s, string(d.Action), e)
+	}
+	r.notify(s, e.event, d, verdictsOf(v.inputs.Input, d.Variant))
 	return nil
 }
 
@@ -122,6 +129,22 @@ func (f *file) fix(s *subject, now int64) *edit {
 		}}
 }
 
+// fixWithoutRamp says it where there are no steps to say it before: from what the
+// baseline did first, for all that comes after in the generation.
+func (f *file) fixWithoutRamp(s *subject, now int64, after time.Duration) *edit {
+	if s.state != router.StateRunning || s.fixed() || f.Clock-f.Evidence.Since < after.Milliseconds() {
+		return nil
+	}
+	if f.profile(s).Lacks(s.guardrails) > 0 {
+		return nil
+	}
+	setup := f.next(s, now)
+	return &edit{"experiment.setup", "what counts as slow is fixed from the baseline; the evidence begins anew", "",
+		func(doc *router.Document, rev int64, now time.Time) error {
+			return router.FixSetup(doc, rev, now, s.key, setup)
+		}}
+}
+
 // anew lets every replica begin to count anew where the beginning of the epoch is
 // lost, with the store's data: units are named once an epoch, and those that were
 // named are not among the evidence any more.
@@ -147,7 +170,7 @@ func (f *file) profile(s *subject) *trial.Profile {
 
 // next is what the next epoch counts as slow.
 func (f *file) next(s *subject, now int64) trial.Setup {
-	return ramp.NextSetup(s.guardrails, &ramp.Evidence{Profile: *f.profile(s)}, s.ramp.Setup, now)
+	return ramp.NextSetup(s.guardrails, &ramp.Evidence{Profile: *f.profile(s)}, s.lead(), now)
 }
 
 func pins(list []ramp.HeavyUnit) []string {
@@ -167,6 +190,7 @@ func (r *Rollouts) act(ctx context.Context, s *subject, d ramp.Decision, raw jso
 	case ramp.Rollback:
 		e.action, e.event = "ramp.rollback", ramp.NoticeRolledBack
 		ch := r.change(s, e.action, d.Text, raw)
+		ch.Code = d.Code
 		ch.Mutate = s.still(func(doc *router.Document, rev int64, now time.Time) error {
 			return router.RampRollback(doc, rev, now, s.key, d.Code)
 		})

@@ -73,6 +73,8 @@ type settings struct {
 	skew               time.Duration // of this replica's clock
 	tripFor            time.Duration
 	notify             rollout.Notifier
+	seed               *router.Document // in place of document(policy, guardrails)
+	fixAfter           time.Duration
 	sticky             func(*sticky.Store) rollout.Sticky
 	control            func(*control.Controller) rollout.Control
 }
@@ -94,10 +96,13 @@ func start(t testing.TB, s settings) *replica {
 		t.Fatal(err)
 	}
 	pool := upstream.NewPool(upstream.PoolOptions{})
+	if s.seed == nil {
+		s.seed = document(t, s.policy, s.guardrails)
+	}
 	now := func() time.Time { return time.Now().Add(s.skew) }
 	r.now = now
 	if r.Controller, err = control.New(control.Options{
-		Store: r.store, Sticky: r.sticky, Pool: pool, Live: r.live, Shared: s.redis != "", Seed: document(t, s.policy, s.guardrails),
+		Store: r.store, Sticky: r.sticky, Pool: pool, Live: r.live, Shared: s.redis != "", Seed: s.seed,
 		ReplicaID: s.id, StartTimeout: 20 * time.Second, Now: now,
 		Hooks: control.Hooks{Revision: func(int64) {
 			if r.roll != nil {
@@ -121,7 +126,7 @@ func start(t testing.TB, s settings) *replica {
 	for _, u := range []string{"v1", "v2"} {
 		r.rooms.Store(u, rollout.Room{Endpoints: 1, Ready: 1, Capacity: 1000})
 	}
-	r.roll, err = rollout.New(rollout.Options{ReplicaID: s.id, Live: r.live, Sticky: shared, Fences: r.store, Control: ctl, Now: now, Notifier: s.notify, TripFor: s.tripFor,
+	r.roll, err = rollout.New(rollout.Options{ReplicaID: s.id, Live: r.live, Sticky: shared, Fences: r.store, Control: ctl, Now: now, Notifier: s.notify, TripFor: s.tripFor, FixAfter: s.fixAfter,
 		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)).With("replica", s.id),
 		Rooms: func(u *upstream.Upstream) rollout.Room { v, _ := r.rooms.Load(u.Name()); return v.(rollout.Room) }})
 	if err != nil {
@@ -179,6 +184,7 @@ type crowd struct {
 	canary   atomic.Pointer[func(r *rand.Rand) trial.Ending]
 	control  atomic.Pointer[func(r *rand.Rand) trial.Ending]
 	quiet    atomic.Bool
+	slower   atomic.Int64    // ms that the canary takes longer to its answer
 	n        [2]atomic.Int64 // requests by arm
 }
 
@@ -239,12 +245,17 @@ func (c *crowd) send(rng *rand.Rand, n int) {
 		At: r.now(), ID: fmt.Sprint("req-", n), Unit: p.Decision.Digest.Field, HasUnit: true, Prompt: 100})
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	e := (*answer)(rng)
-	if e == trial.Answered {
-		req.First(ms(20 + rng.IntN(30)))
-		req.Answer(ms(20 + rng.IntN(30)))
+	late := 0
+	if p.Variant.Name == "canary" {
+		late = int(c.slower.Load())
 	}
-	req.Ended(trial.End{After: ms(100 + rng.IntN(100)), Ending: e, Chars: 100})
-	req.Close(ms(200), 0, false, 0)
+	if e == trial.Answered {
+		first := late + 20 + rng.IntN(30)
+		req.First(ms(first))
+		req.Answer(ms(first))
+	}
+	req.Ended(trial.End{After: ms(late + 100 + rng.IntN(100)), Ending: e, Chars: 100})
+	req.Close(ms(late+200), 0, false, 0)
 }
 
 func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {

@@ -103,9 +103,12 @@ type Options struct {
 	Readings  Readings                        // nil: no limit has a reading
 	Notifier  Notifier                        // nil: nobody is told
 	Metrics   Metrics                         // nil: nothing is counted
-	TripFor   time.Duration                   // how long a tripped variant stays away before it is tried again; 0 is 30 s
-	Log       *slog.Logger                    // nil discards
-	Now       func() time.Time                // nil is time.Now; the clock of this replica may be wrong
+	// FixAfter is how long the baseline of an experiment without a ramp is watched
+	// before it is fixed what is slow; 0 is 5 min.
+	FixAfter time.Duration
+	TripFor  time.Duration    // how long a tripped variant stays away before it is tried again; 0 is 30 s
+	Log      *slog.Logger     // nil discards
+	Now      func() time.Time // nil is time.Now; the clock of this replica may be wrong
 }
 
 // Rollouts is one replica's part in all rollouts. It is safe for concurrent use.
@@ -135,6 +138,9 @@ func New(o Options) (*Rollouts, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.FixAfter <= 0 {
+		o.FixAfter = 5 * time.Minute
 	}
 	if o.TripFor <= 0 {
 		o.TripFor = 30 * time.Second

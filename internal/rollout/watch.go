@@ -28,6 +28,7 @@ type subject struct {
 	baseline   int
 	ramping    int         // -1 without a ramp
 	ramp       *ramp.State // nil without one
+	given      trial.Setup // without one: what is slow, as the leader has fixed it
 	policy     ramp.Config
 	guardrails []guardrail.Config
 	pinned     bool // stickiness user: without the store some are answered provisionally
@@ -66,8 +67,11 @@ func subjectOf(e *router.Experiment, ce *router.CompiledExperiment) *subject {
 			s.ramping = i
 		}
 	}
-	if ce.Ramped {
+	switch {
+	case ce.Ramped:
 		s.ramp, s.epoch = ce.Ramp, ce.Ramp.Epoch
+	case e.Setup != nil:
+		s.given = *e.Setup
 	}
 	return s
 }
@@ -75,17 +79,26 @@ func subjectOf(e *router.Experiment, ce *router.CompiledExperiment) *subject {
 // setup is what the epoch counts as slow: what the leader has fixed, or as long
 // as it has not, what is written.
 func (s *subject) setup() trial.Setup {
-	if s.ramp != nil && len(s.ramp.Setup.Thresholds) == len(s.guardrails) {
-		return s.ramp.Setup
+	if given := s.lead(); len(given.Thresholds) == len(s.guardrails) {
+		return given
 	}
 	var out trial.Setup
 	out.Thresholds, out.Settled = trial.Fix(s.guardrails, new(trial.Profile))
 	return out
 }
 
-// fixed reports whether the leader has.
+// lead is what the leader has fixed, nothing before it has.
+func (s *subject) lead() trial.Setup {
+	if s.ramp != nil {
+		return s.ramp.Setup
+	}
+	return s.given
+}
+
+// fixed reports whether the leader has, or has nothing to fix: without a ramp
+// nothing else than a threshold that nobody has written waits for it.
 func (s *subject) fixed() bool {
-	return s.ramp == nil || len(s.ramp.Setup.Thresholds) == len(s.guardrails)
+	return len(s.lead().Thresholds) == len(s.guardrails) || s.ramp == nil && new(trial.Profile).Lacks(s.guardrails) == 0
 }
 
 // begun reports that users may be in a treatment: pasts are no longer learnt.

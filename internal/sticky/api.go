@@ -164,6 +164,7 @@ type KillEntry struct {
 	Reason     string    `json:"reason,omitempty"`
 	CutStreams bool      `json:"cut_streams,omitempty"` // streams in flight end at once
 	Details    string    `json:"details,omitempty"`     // JSON: the inputs of a decision, for the audit
+	Code       string    `json:"code,omitempty"`        // of the decision, "" for a person's
 	ID         string    `json:"id,omitempty"`          // of the decision, and of its row in the audit
 	Written    bool      `json:"written,omitempty"`     // the database had it first
 }
