@@ -181,7 +181,7 @@ func (a *app) openMetrics() {
 func (a *app) openData() (err error) {
 	c := a.cfg
 	a.data, err = server.New(server.Config{
-		Live: a.live, Doer: a.pool, Pins: a.sticky, Recorder: a.rec, Trials: a.rollouts.Collector(), Log: a.log, AuthKeys: !c.AuthNone(),
+		Live: a.live, Doer: a.pool, Pins: a.sticky, Recorder: a.rec, Trials: a.rollouts.Collector(), Unsupervised: a.rollouts.Unsupervised, Log: a.log, AuthKeys: !c.AuthNone(),
 		MaxBody: int64(c.Server.MaxBody), MaxBuffered: int64(c.Server.MaxBufferedBytes),
 		ReadTimeout: c.Server.ReadDeadline, WriteTimeout: c.Server.WriteDeadline,
 		CORSOrigins: c.Server.CORS.Origins, DrainDelay: c.DrainDelay(), DrainTimeout: c.Server.Drain.Timeout,

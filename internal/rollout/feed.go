@@ -146,7 +146,6 @@ func (r *Rollouts) sent(key string, body []byte) {
 type peers struct {
 	ids   []string
 	known time.Time // of this replica's clock: when they were read; zero: never
-	led   time.Time // when somebody led last
 }
 
 // count is at least this replica.

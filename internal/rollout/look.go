@@ -8,6 +8,7 @@ import (
 
 	"sluice/experiment/ramp"
 	"sluice/experiment/trial"
+	"sluice/router"
 )
 
 const (
@@ -54,7 +55,7 @@ func (r *Rollouts) lookAtPeers(ctx context.Context) {
 	before := r.peers.count()
 	r.peers.ids, r.peers.known = ids, now
 	if err == nil && led {
-		r.peers.led = now.Add(-ago)
+		r.led.Store(now.Add(-ago).UnixMilli())
 	}
 	if r.peers.count() != before {
 		r.setWatches()
@@ -119,47 +120,33 @@ func (r *Rollouts) tell(ctx context.Context, s *subject) error {
 	return r.o.Sticky.Share(ctx, s.key, topic(s.generation), body)
 }
 
-// unattended keeps the treatments of canaries away while nobody has led for
-// longer than stale_after, where on_unsupervised asks for the baseline.
-func (r *Rollouts) unattended(context.Context) {
-	now := r.o.Now()
-	type change struct {
-		tripKey
-		name string
-		on   bool
+// Unsupervised reports that nobody has led e's ramp for longer than its
+// stale_after, and that its on_unsupervised asks for the baseline then: what a
+// canary's users get is not watched. It is asked for each request.
+func (r *Rollouts) Unsupervised(e *router.CompiledExperiment) bool {
+	c := &e.Policy
+	if !e.Ramped || c.StaleAfter <= 0 || c.OnUnsupervised != ramp.UnsupervisedBaseline || e.Ramp.Phase == ramp.Done {
+		return false
 	}
-	var list []change
+	return r.o.Now().UnixMilli()-r.led.Load() > c.StaleAfter.Milliseconds() && !r.Leads()
+}
+
+// unattended logs each change of it.
+func (r *Rollouts) unattended() {
+	t := r.o.Live.Load()
+	if t == nil {
+		return
+	}
 	r.mu.Lock()
-	if r.peers.led.IsZero() {
-		r.peers.led = now // as of the start
-	}
+	defer r.mu.Unlock()
 	for key, w := range r.watched {
-		c := &w.policy
-		away := w.ramp != nil && c.StaleAfter > 0 && c.OnUnsupervised == ramp.UnsupervisedBaseline &&
-			now.Sub(r.peers.led) > c.StaleAfter && !r.Leads()
-		for v, name := range w.variants {
-			k := tripKey{key, w.generation, v}
-			t := r.trips.on[k]
-			switch {
-			case v == w.baseline:
-			case away && (t == nil || !t.lifted.IsZero()):
-				r.trips.on[k] = &trip{name: name, epoch: w.epoch, at: now, unattended: true, text: "nobody leads"}
-				list = append(list, change{k, name, true})
-			case !away && t != nil && t.unattended && t.lifted.IsZero():
-				delete(r.trips.on, k)
-				list = append(list, change{k, name, false})
-			}
-		}
-	}
-	r.mu.Unlock()
-	for _, c := range list {
-		if !c.on {
-			r.untrip(c.tripKey, c.name)
+		e, ok := t.Experiment(key)
+		if away := ok && r.Unsupervised(e); away == w.unattended {
 			continue
-		}
-		r.log.Warn("nobody leads: the variant's users get the baseline on this replica", "experiment", c.experiment, "variant", c.name)
-		if err := r.o.Control.Trip(c.experiment, c.generation, c.name); err != nil {
-			r.log.Error("an unsupervised variant cannot be taken out", "experiment", c.experiment, "variant", c.name, "err", err)
+		} else if w.unattended = away; away {
+			r.log.Warn("nobody leads: the users of the canary get the baseline on this replica", "experiment", key, "stale_after", w.policy.StaleAfter)
+		} else {
+			r.log.Info("somebody leads again: the users of the canary get it on this replica", "experiment", key)
 		}
 	}
 }

@@ -126,6 +126,7 @@ type Rollouts struct {
 	peers   peers
 	pasts   map[string]*past // by experiment
 	leading atomic.Pointer[sticky.Lease]
+	led     atomic.Int64 // Unix ms of this replica's clock: when somebody led last, at first the start
 }
 
 // New answers Rollouts that watch nothing yet; Run makes them work.
@@ -153,6 +154,7 @@ func New(o Options) (*Rollouts, error) {
 		watched: map[string]*watched{}, pasts: map[string]*past{},
 		feed: feed{queues: map[string][]queued{}}, trips: trips{on: map[tripKey]*trip{}},
 	}
+	r.led.Store(o.Now().UnixMilli())
 	r.collector = trial.NewCollector(func(t trial.Trip) {
 		select {
 		case r.tripped <- t:

@@ -31,21 +31,20 @@ type tripKey struct {
 
 // trip is one of them, or a recent one that is over.
 type trip struct {
-	name       string // of the variant
-	epoch      int64
-	guardrail  int
-	text       string
-	at         time.Time // it began
-	lifted     time.Time // zero: it lasts
-	again      bool      // it followed soon on another one
-	unattended bool      // nobody leads: away until somebody does, not by the breaker
-	acting     bool      // its action is under way
+	name      string // of the variant
+	epoch     int64
+	guardrail int
+	text      string
+	at        time.Time // it began
+	lifted    time.Time // zero: it lasts
+	again     bool      // it followed soon on another one
+	acting    bool      // its action is under way
 }
 
 // open reports that the breaker of a variant is open here; Rollouts.mu is held.
 func (ts *trips) open(s *subject, variant int) bool {
 	t := ts.on[tripKey{s.key, s.generation, variant}]
-	return t != nil && t.lifted.IsZero() && !t.unattended && t.epoch == s.epoch
+	return t != nil && t.lifted.IsZero() && t.epoch == s.epoch
 }
 
 // guard keeps tripped variants away at once, acts on what it may act on alone,
@@ -61,7 +60,7 @@ func (r *Rollouts) guard(ctx context.Context) {
 			r.trip(t)
 		case <-tick.C:
 			r.lift()
-			r.unattended(ctx)
+			r.unattended()
 		}
 		r.actAlone(ctx)
 	}
@@ -82,7 +81,7 @@ func (r *Rollouts) trip(t trial.Trip) {
 		return
 	}
 	old := r.trips.on[key]
-	if old != nil && old.lifted.IsZero() && !old.unattended {
+	if old != nil && old.lifted.IsZero() {
 		r.mu.Unlock()
 		return
 	}
@@ -114,7 +113,7 @@ func (r *Rollouts) lift() {
 		w := r.watched[key.experiment]
 		gone := w == nil || w.generation != key.generation
 		switch {
-		case t.lifted.IsZero() && (gone || !t.unattended && now.Sub(t.at) >= r.o.TripFor):
+		case t.lifted.IsZero() && (gone || now.Sub(t.at) >= r.o.TripFor):
 			t.lifted = now
 			list = append(list, back{key, t.name})
 		case !t.lifted.IsZero() && (gone || now.Sub(t.lifted) > againWithin):

@@ -107,7 +107,8 @@ func (s *subject) begun() bool { return s.ramp == nil || s.ramp.Step >= 0 }
 // watched is a subject that this replica counts.
 type watched struct {
 	*subject
-	plan *trial.Plan
+	plan       *trial.Plan
+	unattended bool // logged
 }
 
 // past is what is known of units that failed before the rollout began.
@@ -151,7 +152,7 @@ func (r *Rollouts) watch(t *router.Table) {
 	for key, s := range subjects(t) {
 		old := r.watched[key]
 		if old != nil && old.generation == s.generation && old.epoch == s.epoch && len(old.guardrails) == len(s.guardrails) {
-			next[key] = &watched{s, old.plan}
+			next[key] = &watched{s, old.plan, old.unattended}
 			continue
 		}
 		setup := s.setup()
@@ -161,7 +162,7 @@ func (r *Rollouts) watch(t *router.Table) {
 			r.log.Error("an experiment is not watched", "experiment", key, "err", err)
 			continue
 		}
-		next[key] = &watched{s, plan}
+		next[key] = &watched{subject: s, plan: plan}
 	}
 	r.watched = next
 	for key, p := range r.pasts {

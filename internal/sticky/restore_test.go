@@ -128,7 +128,10 @@ func TestPinsOnTheirWayAreOfferedAgain(t *testing.T) {
 		epoch := client(t, r.URL).Get(t.Context(), "sluice:{x}:pins").Val()
 		return b.Up() && epoch != "" && epoch != before
 	})
-	eventually(t, "the pin", func() bool { p, found, err := b.Get(t.Context(), "e", field(1), 1); return err == nil && found && p == pin(4, 1) })
+	eventually(t, "the pin", func() bool {
+		p, found, err := b.Get(t.Context(), "e", field(1), 1)
+		return err == nil && found && p == pin(4, 1)
+	})
 	eventually(t, "the conflict, or the pin before it", func() bool {
 		p, found, err := b.Get(t.Context(), "e", field(2), 2)
 		return err == nil && found && (p.Variant == 4 || p.Flags&experiment.PinExcluded != 0)
