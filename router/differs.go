@@ -32,14 +32,6 @@ func Differs(e *Experiment) (differs, warnings []string) {
 	case len(differs) == 0 && len(e.Variants) > 1:
 		warnings = append(warnings, "The variants do not differ: this compares a variant with itself (an A/A test).")
 	}
-	if absent(e.Ramp) {
-		list, _ := e.Watched() // what cannot be read is refused elsewhere
-		for _, g := range list {
-			if strings.HasPrefix(g.Metric, "slow_") && g.Threshold.Fixed == 0 {
-				warnings = append(warnings, fmt.Sprintf("The guardrail %s judges nothing: without a ramp nobody fixes from the baseline what is slow; give it a threshold, such as 2s.", g.Name))
-			}
-		}
-	}
 	return differs, warnings
 }
 

@@ -43,25 +43,3 @@ func TestDiffers(t *testing.T) {
 		}
 	}
 }
-
-// What is slow is fixed from the baseline before the steps of a ramp: without one
-// it has to be written.
-func TestSlowNeedsAThreshold(t *testing.T) {
-	for _, c := range []struct {
-		guardrails, ramp string
-		want             bool
-	}{
-		{`[{"metric":"slow_ttfa"}]`, ``, true},
-		{`[{"metric":"slow_ttfa","threshold":"2s"}]`, ``, false},
-		{`[{"metric":"slow_ttfa"}]`, `{}`, false},
-		{`[{"metric":"error"}]`, ``, false},
-		{``, ``, false},
-	} {
-		e := &router.Experiment{Kind: "ab", Model: "chat", Variants: []router.Variant{{Name: "a", Upstream: "v1"}, {Name: "b", Upstream: "v2"}},
-			Guardrails: json.RawMessage(c.guardrails), Ramp: json.RawMessage(c.ramp)}
-		_, warnings := router.Differs(e)
-		if got := len(warnings) == 1 && strings.HasPrefix(warnings[0], "The guardrail slow_ttfa judges nothing"); got != c.want || !c.want && len(warnings) > 0 {
-			t.Errorf("%s %s: %q", c.guardrails, c.ramp, warnings)
-		}
-	}
-}
