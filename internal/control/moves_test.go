@@ -61,6 +61,7 @@ type crowd struct {
 	rng      *rand.Rand
 	server   *testenv.RedisServer
 	stores   []*sticky.Store
+	copies   *store.Store // of the pins
 	document *router.Document
 	table    *router.Table
 	revision int64
@@ -79,6 +80,7 @@ func newCrowd(t *testing.T, seed uint64) *crowd {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { db.Close() })
+		w.copies = db
 		o := sticky.Options{URL: w.server.URL, ReplicaID: id, Backup: db, PinBudget: 200 * time.Millisecond}
 		if i == 2 {
 			o.PinCache = 1
@@ -157,7 +159,12 @@ func (w *crowd) settle() {
 			return err == nil && st.State == sticky.Up && st.Queue == 0 && st.Backup == 0
 		})
 	}
-	time.Sleep(20 * time.Millisecond) // a batch is written after it is taken
+	// A batch is written after it is taken: what is in no copy yet may be lost.
+	eventually(w.t, "the copy of every pin", func() bool {
+		n := 0
+		err := w.copies.LoadPins(w.t.Context(), func(list []sticky.PinRecord) error { n += len(list); return nil })
+		return err == nil && n >= len(w.users)
+	})
 }
 
 // change draws new weights; none is 0, which would take users back by design.
