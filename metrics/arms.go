@@ -113,6 +113,7 @@ type armTable struct {
 	ups      small[string, *upstreamArm]
 	overhead small[string, prometheus.Observer]
 	falls    small[fallKey, prometheus.Counter]
+	notes    small[noteKey, prometheus.Counter]
 	reasons  small[string, struct{}] // distinct words of reason labels
 	sticky   small[string, prometheus.Counter]
 	start    time.Time
@@ -120,6 +121,11 @@ type armTable struct {
 	mu      sync.Mutex // guards writes of the maps above, used
 	used    int        // series admitted
 	demands sync.Map   // *demand by model
+}
+
+type noteKey struct {
+	experiment string
+	note       int // in NoteNames
 }
 
 type fallKey struct{ model, experiment, variant, to, reason string }
@@ -319,6 +325,14 @@ func (t *armTable) forget(experiment string) {
 		}
 	})
 	t.falls.edit(func(m map[fallKey]prometheus.Counter) {
+		for k := range m {
+			if k.experiment == experiment {
+				t.used--
+				delete(m, k)
+			}
+		}
+	})
+	t.notes.edit(func(m map[noteKey]prometheus.Counter) {
 		for k := range m {
 			if k.experiment == experiment {
 				t.used--

@@ -6,6 +6,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -46,7 +47,16 @@ type Event struct {
 	Prompt          int64         // estimated prompt tokens, by one estimate for every variant
 	TTFA            time.Duration // from the first attempt's start to the first token of content or a tool call of a stream; 0 = none
 	Answer          Answer        // of the attempt that answered
+	Notes           uint8         // bits in the order of NoteNames
 	Attempts        []Attempt
+}
+
+// Note is the bit of a note in Event.Notes, 0 for a word that is none.
+func Note(word string) (bit uint8) {
+	if i := slices.Index(NoteNames[:], word); i >= 0 {
+		bit = 1 << i
+	}
+	return bit
 }
 
 // Answer is what an answer was like.
@@ -61,8 +71,9 @@ type Answer struct {
 	Gap     time.Duration // the longest wait between two events with content
 }
 
-// The label values of asks, flaws and finish reasons: closed sets.
+// The label values of asks, flaws, finish reasons and notes: closed sets.
 var (
+	NoteNames   = [...]string{"override_denied", "override_unknown_variant", "override_masked", "merge_conflict"}
 	AskNames    = [...]string{"stream", "tools", "tool_call", "json", "system", "choices", "logprobs", "image", "stop", "long"}
 	FlawNames   = [...]string{"empty", "truncated", "invalid_json", "invalid_tool_call", "reasoning_leak", "prompt_leak"}
 	FinishNames = [...]string{"stop", "length", "tool_calls", "content_filter", "other"}

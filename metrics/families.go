@@ -54,6 +54,7 @@ type families struct {
 	upstreamSec *prometheus.HistogramVec
 	queueWait   *prometheus.HistogramVec
 	rollbacks   *prometheus.CounterVec
+	notes       *prometheus.CounterVec
 	retries     *prometheus.CounterVec
 	hedges      *prometheus.CounterVec
 	fallbacks   *prometheus.CounterVec
@@ -99,6 +100,7 @@ func newFamilies() *families {
 	f.hedges = f.counter("sluice_hedges_total", "Calls made beside one that took unusually long, by whether theirs became the answer.", []string{"upstream", "result"})
 	f.fallbacks = f.counter("sluice_fallbacks_total", "Changes from the assigned to another variant.", []string{"model", "experiment", "variant", "to", "reason"})
 	f.assignments = f.counter("sluice_experiment_assignments_total", "Requests assigned to a variant and why.", []string{"experiment", "variant", "reason"})
+	f.notes = f.counter("sluice_experiment_notes_total", "Requests with a note: an override that was not followed, or a user whose pin and session disagree. Experiment none: no experiment applied.", []string{"experiment", "note"})
 	f.rollbacks = f.counter("sluice_experiment_rollbacks_total", "Experiments that went back to their baseline, as this replica saw it, and what made them.", []string{"experiment", "trigger"})
 	f.overflow = f.counter("sluice_metric_series_overflow_total", "Observations folded into other because the cap on series is reached.", []string{"metric"})
 	f.sticky = f.counter("sluice_sticky_events_total", "What happened to pins and their store, such as pin_timeout or pin_cached.", []string{"event"})

@@ -54,6 +54,11 @@ func (t *armTable) observe(e *Event) {
 	if primary && e.Experiment != "" {
 		t.assignment(a, e.Reason).Inc()
 	}
+	for i := range NoteNames {
+		if primary && e.Notes>>i&1 == 1 {
+			t.note(a, i).Inc()
+		}
+	}
 	a.live.observe(time.Now(), e, &total, oc)
 }
 
@@ -225,6 +230,16 @@ func (t *armTable) assignment(a *arm, reason string) prometheus.Counter {
 	c, ok := child(t, &a.reasons, reason, "sluice_experiment_assignments_total", 1, with)
 	if !ok {
 		return t.f.assignments.WithLabelValues(other, other, other)
+	}
+	return c
+}
+
+func (t *armTable) note(a *arm, i int) prometheus.Counter {
+	k := noteKey{a.key.experiment, i}
+	with := func() prometheus.Counter { return t.f.notes.WithLabelValues(k.experiment, NoteNames[i]) }
+	c, ok := child(t, &t.notes, k, "sluice_experiment_notes_total", 1, with)
+	if !ok {
+		return t.f.notes.WithLabelValues(other, NoteNames[i])
 	}
 	return c
 }

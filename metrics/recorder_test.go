@@ -339,6 +339,41 @@ func TestStrangersMakeNoSeries(t *testing.T) {
 	}
 }
 
+// TestNotes: each note is counted beside the others, under words of a closed set,
+// and goes with its experiment.
+func TestNotes(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	r := metrics.New(metrics.Options{Registerer: reg, Log: quiet})
+	for _, words := range [][]string{{"override_denied", "merge_conflict"}, {"merge_conflict"}, {"override_masked"}, {"a spell"}, {""}, nil} {
+		ev := event("e1", "control")
+		for _, w := range words {
+			ev.Notes |= metrics.Note(w)
+		}
+		r.Record(ev)
+	}
+	shadow := event("e1", "control")
+	shadow.Role, shadow.Notes = metrics.RoleShadow, metrics.Note("merge_conflict")
+	r.Record(shadow)
+	outside := event("", "")
+	outside.Notes = metrics.Note("override_unknown_variant") | 1<<7 // a bit that has no word
+	r.Record(outside)
+	for word, want := range map[string]float64{"merge_conflict": 2, "override_denied": 1, "override_masked": 1, "override_unknown_variant": 0} {
+		if got, _ := sums(t, reg, "sluice_experiment_notes_total", map[string]string{"experiment": "e1", "note": word}); got != want {
+			t.Errorf("%s: %v, want %v", word, got, want)
+		}
+	}
+	if got, _ := sums(t, reg, "sluice_experiment_notes_total", map[string]string{"experiment": "none"}); got != 1 {
+		t.Errorf("without an experiment: %v, want 1", got)
+	}
+	if _, n := sums(t, reg, "sluice_experiment_notes_total", nil); n != 4 {
+		t.Errorf("%d series, want 4", n)
+	}
+	r.Forget("e1")
+	if _, n := sums(t, reg, "sluice_experiment_notes_total", nil); n != 1 {
+		t.Errorf("%d series after the experiment is forgotten, want 1", n)
+	}
+}
+
 func TestSeriesCap(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	const limit = 2000

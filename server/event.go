@@ -73,7 +73,7 @@ func (x *exchange) eventPlan(ev *metrics.Event) {
 	if p.Model == nil {
 		return
 	}
-	ev.Model = p.Model.Name
+	ev.Model, ev.Notes = p.Model.Name, metrics.Note(p.Note)
 	if x.cur != nil {
 		ev.Version = x.cur.Version
 		if up := x.cur.Target.Upstream; up != nil && (len(x.result.Attempts) > 0 || x.result.Outcome == upstream.QueueFull) {
@@ -87,4 +87,5 @@ func (x *exchange) eventPlan(ev *metrics.Event) {
 	d := &p.Decision
 	ev.Bucket, ev.HasUnit, ev.Unit, ev.Analysed = d.Bucket, d.HasUnit, d.Digest.Field, d.Analysed
 	ev.Generation = p.Experiment.Generation
+	ev.Notes |= metrics.Note(d.Note) // beside an override that was denied
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sluice/internal/fakellm"
+	"sluice/metrics"
 	"sluice/router"
 )
 
@@ -357,5 +358,18 @@ func TestOverrideNeedsTheScope(t *testing.T) {
 	resp, _ = p.post("/v1/chat/completions", ask("hi", false), "X-Sluice-Variant", "canary", "X-User-Id", "u")
 	if resp.Header.Get("X-Sluice-Variant") != "control" {
 		t.Errorf("a masked variant was given: %v", resp.Header)
+	}
+	evs := p.rec.wait(t, 2)
+	if want := []uint8{metrics.Note("override_unknown_variant"), metrics.Note("override_masked")}; evs[0].Notes != want[0] || evs[1].Notes != want[1] || want[0] == want[1] {
+		t.Errorf("notes %b and %b are counted, want %b", evs[0].Notes, evs[1].Notes, want)
+	}
+}
+
+// TestNotesAreCounted: every note that a request can get has a word in the metrics.
+func TestNotesAreCounted(t *testing.T) {
+	for _, word := range []string{router.NoteOverrideDenied, router.NoteOverrideUnknown, router.NoteOverrideMasked, "merge_conflict"} {
+		if metrics.Note(word) == 0 {
+			t.Errorf("%s is not among %v", word, metrics.NoteNames)
+		}
 	}
 }
