@@ -88,7 +88,7 @@ func TestDemoRollsBack(t *testing.T) {
 	d.cli("experiment", "rollback", demo.Ramp, "--reason", "the outage is over")
 	time.Sleep(5 * time.Second) // the demo's cooldown
 	d.cli("experiment", "start", demo.Ramp)
-	d.until("the ramp takes its first step again", time.Minute, growing)
+	d.until("the ramp takes its first step again", 3*time.Minute, growing) // the outage is in the last minute of the baseline
 	d.cli("demo", "break", "large", "--how", "400")
 	d.until("a variant that rejects everything is rolled back", time.Minute, func(r ramping) bool { return r.State == "rolled_back" })
 	var page struct {
